@@ -1,23 +1,23 @@
 """The names of all keys.
 
-What must change in one step lives in one hash slot, so that a cluster can spread the rest: a
-queue with its jobs, unique keys, slots and counters; the fleet with its pods, leader, schedules
-and rate limits. A key begins with its *base*, ``prefix:{tag}``; scripts get bases as their
-declared keys and name what lies under them, always in the same slot.
+All that must change in one step lives in one hash slot, so that a cluster can spread the rest. One
+slot has a queue with jobs, unique keys, slots and counters. Another has the fleet with pods,
+leader, schedules and rate limits. A key begins with its *base*, ``prefix:{tag}``. Scripts get bases
+as their declared keys, and name the keys under the bases, always in the same slot.
 
 Under the base of a queue
 -------------------------
 ===================== ========= ==================================================================
 ``queue``             hash      settings, pause, cool-down, versions and sequence numbers
-``slots``             hash      pod -> its lease here, target and grant
+``slots``             hash      pod -> lease here, target and grant
 ``j:<id>``            hash      a job. The field ``more`` stands on each that is not plain: that has
                                 a key, tags, schedule, parents, children, expiry, time for its
                                 result, recorded start or wish to cancel, or has waited again after
                                 a claim. Of others claims and ends do not read these fields
-``err:<id>``          list      its error records, oldest first
-``prog:<id>``         hash      its last progress, and how far the log of each attempt goes
+``err:<id>``          list      error records of the job, oldest first
+``prog:<id>``         hash      last progress, and how far the log of each attempt goes
 ``log:<id>:<number>`` list      lines of the log of an attempt, oldest first
-``ckpt:<id>``         string    its checkpoint
+``ckpt:<id>``         string    checkpoint of the job
 ``lines``             zset      the lines that hold ready jobs, by priority and by a time before
                                 which no job of the line is due (``bounds.lua``)
 ``ready:<line>``      zset      ready jobs of one line, by due time. A line is one priority and
@@ -25,9 +25,9 @@ Under the base of a queue
                                 looks at no job that it may not take
 ``held``              zset      jobs on hold, ``held:<kind>`` those of one kind
 ``claimed``           zset      claims, by their last beat: the list of jobs in progress too
-``own:<host>``        set       claims of one pod; ``owners`` (hash) how many each has
+``own:<host>``        set       claims of one pod. ``owners`` (hash) how many each has
 ``started``           zset      claims whose start is known
-``s:<status>``        zset      jobs of any other status, by id; also ``kind:``, ``tag:``, ``key:``,
+``s:<status>``        zset      jobs of any other status, by id. Also ``kind:``, ``tag:``, ``key:``,
                                 ``schedule:``, for lists
 ``unique``            hash      unique key, or another place of one -> the active job that holds it
 ``cool:<key>``        string    the job that opened the window of a key, when, and until when it
@@ -36,49 +36,49 @@ Under the base of a queue
                                 when that is known. Ends by itself
 ``expiring``          zset      waiting jobs, by ``expires_at``
 ``ended:<status>``    zset      jobs that have ended, by when
-``results``           zset      results with a time of their own, by its end
+``results``           zset      results with a time of their own, by the end of that time
 ``waits:<id>``        hash      parents of a job -> the state of its edge, what a failure means to
                                 it, and the number of the newest end that counted
 ``kids:<id>``         hash      children whose edge to a job has not settled -> queue tag and
-                                failure policy; told at its next end
-``told:<seq>``        hash      the children of a job that has ended, still to be told;
+                                failure policy. Read at the next end of the job
+``told:<seq>``        hash      the children of a job that has ended, still to be settled.
                                 ``handovers`` (zset) lists these
 ``letter:<id> <token>`` hash    what a dead job leaves for another queue, until it is stored there.
                                 ``letters:<queue>`` (zset) lists those for a queue, by when, and
                                 ``letters`` (zset) the queues
-``m:<minute>``        hash      counters; ``l:<minute>`` histograms; both end by themselves.
+``m:<minute>``        hash      counters. ``l:<minute>`` histograms. Both end by themselves.
                                 ``minutes`` (zset) all, ``unfolded`` those with rows of pods
-``hm:<hour>``         hash      counters of an hour that is past its minutes; ``hl:<hour>``
-                                histograms; ``hours`` (zset) all
-``fired:<number>``    string    what became of a record of the outbox here; ends by itself
-``events``            zset      timeline, by time; ``event_seq`` (string) the last number;
+``hm:<hour>``         hash      counters of an hour that is past its minutes. ``hl:<hour>``
+                                histograms. ``hours`` (zset) all
+``fired:<number>``    string    what became of a record of the outbox here. Ends by itself
+``events``            zset      timeline, by time. ``event_seq`` (string) the last number.
                                 ``ev:<id>`` (list) that of one job, ends by itself
 ``unlocated``         zset      jobs whose locators are to be written later
 ``gone``              zset      jobs removed, by when, until their locators are taken away
 ``barred``            zset      jobs that may not be stored here by a locator with this mark, or an
-                                earlier one; ends by itself
+                                earlier one. Ends by itself
 ===================== ========= ==================================================================
 
 Under the base of the fleet
 ---------------------------
 ===================== ========= ==================================================================
 ``queues``            set       the names of all queues, each added before its record is made
-``pods``              zset      pods, by when their lease runs out; ``pod:<host>`` (hash) each
+``pods``              zset      pods, by when their lease runs out. ``pod:<host>`` (hash) each
 ``leader``            hash      holder, term, begin and end of the leader lease
-``schedules``         hash      name -> schedule, deleted ones too; ``due`` (zset) those that fire
-``outbox``            hash      number -> what a schedule has fired and no queue has got yet;
+``schedules``         hash      name -> schedule, deleted ones too. ``due`` (zset) those that fire
+``outbox``            hash      number -> what a schedule has fired and no queue has got yet.
                                 ``outbox_seq`` the last number
 ``limits``            hash      scope -> rate limit and the state of its bucket
-``g:<minute>``        hash      gauges of the pods, end by themselves; ``gauges`` (zset) the minutes
-``hg:<hour>``         hash      the last gauges of an hour; ``pod_hours`` (zset) the hours
+``g:<minute>``        hash      gauges of the pods, end by themselves. ``gauges`` (zset) the minutes
+``hg:<hour>``         hash      the last gauges of an hour. ``pod_hours`` (zset) the hours
 ``schema``            hash      number of a layout -> when it came
 ``events``            zset      timeline of what concerns no queue, as above
 ===================== ========= ==================================================================
 
 ``prefix:{@n.i}:ids`` are hashes id -> queue, second and mark, the locators. One is written before
 its job, and one without a job means nothing. On one server, and in a cluster that was not moved
-yet, they are ``prefix:{@n}:ids``. In their place stands a string once they are moved; while that is
-under way their remains are ``prefix:{@n}:from``. See ``places.py``.
+yet, they are ``prefix:{@n}:ids``. In their place stands a string once they are moved. While the
+move is under way the remains are ``prefix:{@n}:from``. See ``places.py``.
 """
 
 import re
@@ -91,7 +91,7 @@ from urllib.parse import quote, unquote
 from forge_jobs.errors import InvalidInput
 
 HASHES = 48
-"""Over how many hashes the locators of a cluster are spread; a multiple of :data:`OLD_HASHES`."""
+"""Over how many hashes the locators of a cluster are spread, a multiple of :data:`OLD_HASHES`."""
 
 OLD_HASHES = 16
 """Over how many those of one server are, and of a cluster before layout 2."""
@@ -105,8 +105,8 @@ _BASE = re.compile(r"\{(?P<tag>[^}]*)\}")
 class Keys:
     """The keys of one store.
 
-    :param prefix: what all of them begin with
-    :param database: its number, for the channels: they are not of a database
+    :param prefix: the begin of every key
+    :param database: the number of the database. Channels are shared by all databases
     :raises InvalidInput: the prefix could be mistaken for something else in a key
     """
 
@@ -118,12 +118,12 @@ class Keys:
         self.prefix = prefix
         self.fleet = f"{prefix}:{{#}}"
         self.channel = f"{prefix}:wake:{database}"
-        """For what concerns the fleet; that of a queue begins with it."""
+        """The channel of the fleet. The channel of a queue begins with the same text."""
         self.first_channel = f"{prefix}:wake"
         """Of programs before version 2 of the wake-ups, which publish all they do there."""
 
     def queue(self, name: str) -> str:
-        """The base of a queue; its tag is the name, percent-encoded."""
+        """Return the base of a queue. The tag is the name, percent-encoded."""
         return f"{self.prefix}:{{{queue_tag(name)}}}"
 
     def channel_of(self, queue: str) -> str:
@@ -153,7 +153,7 @@ def old_hash(job_id: str) -> int:
 
 @cache
 def locator_tag(number: int) -> str:
-    """The tag of a hash of locators: one whose slot is in the middle of its share of all slots.
+    """Return the tag of a hash of locators, with a slot in the middle of the share of the hash.
 
     So servers with a range of slots each have their exact share of the locators. By chance one of
     three servers had half of sixteen hashes.
@@ -169,7 +169,7 @@ def locator_tag(number: int) -> str:
 
 @lru_cache(maxsize=1000)
 def queue_tag(name: str) -> str:
-    """A queue's name as it stands between the braces of its base."""
+    """Return a queue's name as it stands between the braces of the base."""
     return quote(name, safe="")
 
 

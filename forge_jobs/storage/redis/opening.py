@@ -141,6 +141,6 @@ def _database(url: RedisUrl, clock: Clock | None, known: KnownOfStore | None = N
 
 
 def _identity(url: RedisUrl) -> str:
-    """The same for every URL of one store as far as can be told, and showing nothing of it."""
+    """Return a name that all URLs of one store share, as far as can be known, without secrets."""
     parts = (url.kind, sorted(url.hosts), url.service, url.database, url.keys.prefix)
     return f"redis {hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"

@@ -9,7 +9,7 @@ T = TypeVar("T")
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 
-# Of a head byte: how many bytes hold the length, and what it counts.
+# Of a head byte: how many bytes hold the length, and the unit of the length.
 _LONG_TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 _LONG_LISTS = {0xDC: 2, 0xDD: 4}
 _LONG_MAPS = {0xDE: 2, 0xDF: 4}
@@ -47,7 +47,7 @@ class Decoder(Generic[T]):
 
 
 def _read(packed: bytes, at: int) -> tuple[Any, int]:
-    """The value that begins there, and where it ends."""
+    """Return the value that begins there, and where the value ends."""
     head = packed[at]
     if 0xA0 <= head <= 0xBF or head in _LONG_TEXTS:
         length, at = _length(packed, at, head & 0x1F, _LONG_TEXTS)
@@ -64,7 +64,7 @@ def _read(packed: bytes, at: int) -> tuple[Any, int]:
 
 
 def _length(packed: bytes, at: int, short: int, long: dict[int, int]) -> tuple[int, int]:
-    """How long the value is, and where its content begins."""
+    """Return how long the value is, and where its content begins."""
     size = long.get(packed[at])
     if size is None:
         return short, at + 1

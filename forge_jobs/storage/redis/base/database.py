@@ -42,7 +42,7 @@ _SYSTEM_CLOCK = SystemClock()
 _LOOK_AT_KEYS = "key_types"
 
 BASES_AT_ONCE = 100
-"""Over how many queues one step goes at most, so that it stays short."""
+"""The most queues of one step, so that every step is short."""
 
 _Group = Sequence[tuple[str, object]]
 """Bases, each with its request, that one script takes in one step."""
@@ -55,10 +55,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Database:
-    """What the views of one bundle share, for one event loop.
+    """Servers, scripts and waits that the views of one bundle share, for one event loop.
 
-    A call is made by a task of its own: a caller that is cancelled stops waiting for it, and it
-    ends by itself. So a script whose caller went away has run wholly or not at all, like any.
+    A separate task makes each call. A caller that is cancelled stops waiting, and the call ends by
+    itself. So a script whose caller went away has run wholly or not at all, as any script.
 
     :param clock: the store's clock in place of the server's
     :param waiters: the wake-ups of this bundle
@@ -81,7 +81,7 @@ class Database:
         self.is_cluster = url.kind == "cluster"
         self.servers = servers_of(url)
         self.queues_met: frozenset[str] = frozenset()
-        """The names of all queues, as of late; see ``fleet.in_all_queues``."""
+        """The names of all queues, as of late. See ``fleet.in_all_queues``."""
         self.known_elsewhere = KnownElsewhere()
         self.silence = Silence(url.keys.fleet)
         self._url = url
@@ -96,7 +96,7 @@ class Database:
         self.spoilt = SpoiltKeys(url.keys.fleet, self._look_at_keys, self.elapsed)
         """Queues that cannot be worked, as a key of theirs is none of ours."""
         self.waits = Waits(self._note_waits)
-        """What the store knows of queues that are waited for here."""
+        """The queues that this bundle waits for, as the store knows them."""
 
     async def run(
         self,
@@ -108,16 +108,16 @@ class Database:
         silent: dict[str, Unavailable] | None = None,
         wait: bool = True,
     ) -> dict[str, T]:
-        """Run the script ``name`` for each base with its request; base -> decoded answer.
+        """Run the script ``name`` for each base with its request. Return base -> decoded answer.
 
-        On one server the bases of a call change together, a hundred at a time; in a cluster
-        each base is a step of its own. False stands for no answer.
+        On one server the bases of a call change together, a hundred at a time. In a cluster each
+        base is a separate step. False stands for no answer.
 
         :param also: further keys, on the same server as every base
-        :param silent: go on without bases that have a key of another type, and of a cluster those
-            whose servers do not answer, and note them here; see :meth:`run_some`
+        :param silent: go on without bases that have a key of another type, and in a cluster without
+            bases whose servers do not answer, and note them here. See :meth:`run_some`
         :param wait: False: ask no server that was silent the last time
-        :raises StorageError: translated; after :class:`Unavailable` the outcome is unknown
+        :raises StorageError: translated. After :class:`Unavailable` the outcome is unknown
         """
         if self.spoilt.known and name != _LOOK_AT_KEYS:
             requests = await self.spoilt.without(requests, silent)
@@ -165,13 +165,13 @@ class Database:
     async def run_some(
         self, name: str, requests: Mapping[str, object], answer: type[T], *, wait: bool = True
     ) -> Answers[T]:
-        """:meth:`run`, without queues that cannot be read, see ``spoilt.py``, and without what lies
-        on servers of a cluster that do not answer.
+        """:meth:`run`, without queues that cannot be read (see ``spoilt.py``), and in a cluster
+        without bases on servers that do not answer.
 
-        Such a server keeps the call for half of its time limit, and the next ones hardly at all.
+        Such a server delays the call for half of the time limit, and the next calls hardly at all.
 
-        :param wait: False: ask none that was silent the last time
-        :raises StorageError: another error; or there is one server, and it does not answer
+        :param wait: False: ask no server that was silent the last time
+        :raises StorageError: any other error. On one server also that the server does not answer
         """
         silent: dict[str, Unavailable] = {}
         found = await self.run(name, requests, answer, silent=silent, wait=wait)
@@ -185,7 +185,7 @@ class Database:
         return (await self.run(name, {base: request}, answer))[base]
 
     async def run_alone(self, name: str, keys: Sequence[str], *arguments: str | int) -> Any:
-        """Run a script that stands alone; its reply.
+        """Run a script that stands alone, and return the reply.
 
         :param arguments: those behind the time
         :raises StorageError: as for :meth:`run`
@@ -197,10 +197,10 @@ class Database:
     async def commands(self, commands: Sequence[Command], *, some: bool = False) -> list[Any]:
         """Run plain commands of one key each, the first argument, in as few round trips as may be.
 
-        Each is a step of its own.
+        Every command is a separate step.
 
         :param some: :class:`Unavailable` is the reply of a server of a cluster that does not
-            answer, and for a key of another type than it must have; see :meth:`run_some`
+            answer, and for a key of another type than the command needs. See :meth:`run_some`
         :raises StorageError: translated, also when only some were refused
         """
         if not commands:
@@ -274,9 +274,9 @@ class Database:
     async def _run(
         self, name: str, calls: Sequence[Command], take: _Take | None = None
     ) -> list[Any]:
-        """The replies to all calls of a script, which share as few round trips as may be.
+        """Return the replies to all calls of a script, in as few round trips as may be.
 
-        :param take: goes on without servers that do not answer; None: all must
+        :param take: goes on without servers that do not answer. None: all must answer
         """
         wanted = script(name)
         waits = self._url.wait_replicas if wanted.writes else 0
@@ -305,7 +305,7 @@ class Database:
         if not waits:
             return await self._commands(commands, take)
         waits_of = [Wait(self._replicas) for _ in commands]
-        # Each on a connection of its own: so replicas that are missing cost one limit, not many.
+        # One connection for each, so that missing replicas cost one time limit, not many.
         taken = await asyncio.gather(
             *(take([[command, wait]]) for command, wait in zip(commands, waits_of, strict=True)),
             return_exceptions=True,
@@ -321,7 +321,7 @@ class Database:
         return replies
 
     async def guarded(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work`` with the servers in a task of its own, within the time limit.
+        """Do ``work`` with the servers in a separate task, within the time limit.
 
         :raises StorageError: translated
         """
@@ -329,7 +329,7 @@ class Database:
             raise StorageClosed("this program has closed the storage; open it again")
         if self.known.problem:
             raise SchemaMismatch(self.known.problem)
-        # Told by the task itself: asyncio.shield tells a turn of the event loop later.
+        # Set by the task itself: asyncio.shield would answer a turn of the event loop later.
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         task = loop.create_task(self._answer(work, answer))
@@ -340,7 +340,7 @@ class Database:
         return await answer
 
     async def _answer(self, work: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]") -> None:
-        """Tell the caller how it went, who may have gone."""
+        """Give the outcome to the caller, who may have gone."""
         try:
             result = await work()
         except Exception as error:
@@ -368,7 +368,7 @@ class Database:
         answer.cancel()
 
     def at_close(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Have work of its own ended when this is closed."""
+        """Call ``work`` when this database is closed."""
         self._to_end.append(end)
 
     async def close(self) -> None:

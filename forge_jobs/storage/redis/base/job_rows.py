@@ -38,7 +38,7 @@ class Doc(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
-    """A claim as ``claiming.lua`` gives it: a plain job's ends before ``attempt``."""
+    """A claim as ``claiming.lua`` gives it. That of a plain job ends before ``attempt``."""
 
     id: str
     kind: str
@@ -64,7 +64,7 @@ _encode = msgspec.json.encode
 
 
 class Templates:
-    """What the jobs of one call have in common, each once, and numbered from 1."""
+    """The values that several jobs of one call share, numbered from 1."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
@@ -72,7 +72,7 @@ class Templates:
         """As ``planning.lua`` takes them. Not set is False."""
 
     def number_of(self, request: NewJob) -> int:
-        """The number of its template."""
+        """Return the number of the job's template."""
         shared = _shared(request)
         number = self._numbers.setdefault(shared, len(self._numbers) + 1)
         if number > len(self.fields):
@@ -87,8 +87,8 @@ _shared = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in 
 def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> tuple[object, ...]:
     """A request as ``planning.lua`` takes it. Not set is False.
 
-    :param template: the number of its own
-    :param parents: the jobs it waits for, and its edges, in turn
+    :param template: the number of the job's template
+    :param parents: the jobs that the job waits for, and the edges to them, in turn
     """
     unique = request.unique
     if unique is None and not (request.fingerprint or parents):
@@ -110,7 +110,7 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
 
 
 def is_plain(request: NewJob) -> bool:
-    """Whether it is due at once and its hash has no field that a job need not have."""
+    """Return whether the job is due at once and the hash needs no optional field."""
     return not (
         request.unique
         or request.after
@@ -157,9 +157,9 @@ def _template_fields(request: NewJob) -> list[object]:
 
 
 def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:
-    """A claim that the pod has just made.
+    """Return a claim that the pod has just made.
 
-    :raises UNREADABLE: a field of it cannot be read
+    :raises UNREADABLE: a field of the claim cannot be read
     """
     doc = decode_doc(stored.doc)
     if doc.metadata != "{}":
@@ -189,7 +189,7 @@ def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:
 
 
 def error_json(error: ErrorRecord) -> str:
-    """A record as the list ``err:<id>`` holds it, behind the time that a script puts there."""
+    """Return a record as the list ``err:<id>`` holds it, behind the time that a script adds."""
     return _encode(error).decode()
 
 
@@ -207,10 +207,10 @@ def job(
     errors: Iterable[bytes | str],
     waits_for: Mapping[str, str],
 ) -> Job:
-    """A whole job.
+    """Return a whole job.
 
-    :param fields: its hash
-    :param errors: its list of errors, oldest first
+    :param fields: the hash of the job
+    :param errors: the list of errors, oldest first
     :param waits_for: parents that have not settled, and the states of these edges
     """
     read = StoredFields(fields)
@@ -267,14 +267,14 @@ class StoredFields(Fields):
         return self.read(name, int, otherwise)
 
     def count(self, name: str) -> int:
-        """A number that is zero where it is not set."""
+        """Return a number, zero where none is set."""
         return self.number(name) if self._stored.get(name) else 0
 
     def instant(self, name: str) -> datetime:
         return self.read(name, _instant, EPOCH)
 
     def instant_if_set(self, name: str) -> datetime | None:
-        """An instant; None where the hash has no such field."""
+        """Return an instant, None where the hash has no such field."""
         return self.read(name, _instant, None) if self._stored.get(name) else None
 
 

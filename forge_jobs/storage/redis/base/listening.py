@@ -1,7 +1,7 @@
 """Wake-ups: what scripts publish, on one connection for all bundles of this process.
 
-A queue has a channel of its own, subscribed to once somebody here waits for the queue. What
-concerns the fleet comes to every process.
+A queue has a channel of its own. The listener subscribes once a waiter here asks for the queue. All
+processes get what concerns the fleet.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class RedisListener(Listener):
         if not isinstance(message, list) or len(message) < 3:
             return
         kind, channel, text = message
-        # Anybody may publish anything there.
+        # Any program may publish anything there.
         queue = self._queue_of(channel.decode(errors="replace"))
         if kind == b"subscribe":
             if queue is not None:

@@ -1,4 +1,4 @@
-"""Which parts of a cluster answer: a call over many queues goes on without the silent ones."""
+"""Parts of a cluster that answer: a call over many queues goes on without the silent ones."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ _NAMED = 5
 
 
 class Answers(NamedTuple, Generic[T]):
-    """What a step over several bases brought.
+    """The answers to a step over several bases.
 
     :ivar found: by base
     :ivar silent: why a base did not answer, for those that did not
@@ -27,9 +27,9 @@ class Answers(NamedTuple, Generic[T]):
 
 
 def unavailable_in(reply: Any) -> Unavailable | None:
-    """The error, when the reply is that of a server which cannot answer now.
+    """Return the error, when the reply is that of a server which cannot answer now.
 
-    :raises StorageError: it is another error
+    :raises StorageError: the reply is any other error
     """
     if not isinstance(reply, Exception):
         return None

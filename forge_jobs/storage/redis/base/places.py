@@ -1,17 +1,18 @@
-"""Where the locators of a store are: in the hashes of before, on the way, or spread.
+"""Where the locators of a store are: in the old hashes, on the way, or spread.
 
-Each old hash is moved by itself, and what stands under its key says how far it is:
+Each old hash is moved by itself. The value under the key of the hash says how far the move is:
 
-- a hash, or nothing: all its locators are there, and new ones are written there.
-- a string that begins with ``moving``: no locator is written there any more. What has not been
-  moved is under ``from``; what has been moved, or is newer, is where it belongs, and counts for
-  more. A locator is copied before it is taken away, so who looks under ``from`` first misses none.
-- ``moved``: nothing is left. ``all from=N``: of no old hash; and programs from version N on work
-  with the store.
+- a hash, or nothing: all locators are there, and new ones are written there.
+- a string that begins with ``moving``: no locator is written there any more. Locators that have not
+  been moved are under ``from``. Those that have been moved, or are newer, are in their final hash,
+  and count for more. A locator is copied before the old one is taken away, so a reader who looks
+  under ``from`` first misses none.
+- ``moved``: nothing is left. ``all from=N``: no old hash has anything left, and programs from
+  version N on work with the store.
 
-The string is what holds programs off that know nothing of this: a hash is what they ask for, and
-the server refuses that. So does it with a program that has not heard yet; that one looks, and does
-its step again. See ``moving.py`` for who moves.
+The string stops programs that know nothing of the move: they ask for a hash, and the server refuses
+a string. The server also refuses a program that has not yet heard of the move. Such a program looks
+at the key, and repeats its step. See ``moving.py`` for who moves.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ _LOOK_EVERY_S = 1.0
 
 
 class State(IntEnum):
-    """How far an old hash is. It never goes back, unless a failover has undone it."""
+    """How far an old hash is. A stage never goes back, unless a failover has undone a step."""
 
     OLD = 0
     MOVING = 1
@@ -31,17 +32,17 @@ class State(IntEnum):
 
 
 class Places:
-    """What one process knows of it. A store is one of before until the contrary is known."""
+    """The stage as one process knows it. A store is unmoved until the contrary is known."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._states = [State.OLD] * OLD_HASHES
         self._looked_at = 0.0
         self.is_said = False
-        """It stands under a key of an old hash that nothing is left in any."""
+        """The key of an old hash says that no old hash has anything left."""
 
     def is_due(self, elapsed: float) -> bool:
-        """Whether to look anew, at most once a second.
+        """Return whether to look anew, at most once a second.
 
         :param elapsed: seconds that go on
         """
@@ -78,7 +79,7 @@ class Places:
         return self.moved == OLD_HASHES
 
     def in_words(self, *, is_cluster: bool) -> str:
-        """How far the locators are, for people; '' when they are where they should be."""
+        """Say for people how far the locators are, '' when all are in their final hashes."""
         if self.is_under_way:
             return (
                 f"locators: {self.moved} of {OLD_HASHES} hashes are moved; the pod that leads goes "
@@ -102,7 +103,7 @@ class Places:
         return self._keys.locators(job_id)
 
     def source(self, job_id: str) -> str:
-        """The hash to look at before :meth:`of`, which counts for more; '' for none."""
+        """Return the hash to look at before :meth:`of`, which counts for more. '' for none."""
         if self.state(job_id) is State.MOVING:
             return f"{self._keys.old_locators(old_hash(job_id))}:from"
         return ""
@@ -119,9 +120,9 @@ class Places:
 
 
 class KnownOfStore:
-    """What the bundles of one store share.
+    """Knowledge that the bundles of one store share.
 
-    :ivar problem: why the store must not be used any more; see ``late_check.py``
+    :ivar problem: why the store must not be used any more. See ``late_check.py``
     """
 
     def __init__(self, keys: Keys) -> None:

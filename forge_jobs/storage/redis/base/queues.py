@@ -1,4 +1,4 @@
-"""What several views need of the fleet: its queues, and one step for each of them."""
+"""The queues of the fleet, and one step for each queue, as several views need them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ async def note_queues(database: Database, names: Iterable[str]) -> None:
 async def in_each_queue(
     database: Database, script: str, queues: Iterable[str], request: object, answer: type[T]
 ) -> dict[str, T]:
-    """Run one script with one request in each of the queues; queue -> answer."""
+    """Run one script with one request in each of the queues. Return queue -> answer."""
     requests = {database.keys.queue(name): request for name in queues}
     answers = await database.run(script, requests, answer)
     return {queue_of(base): given for base, given in answers.items()}
@@ -78,10 +78,10 @@ async def in_some_queues(
 async def in_all_queues(
     database: Database, script: str, request: object, answer: type[T]
 ) -> dict[str, T]:
-    """:func:`in_some_queues` of all there are, their names asked for in the same step.
+    """:func:`in_some_queues` of all queues. The same step asks for their names.
 
-    So in one round trip, unless there are queues that this bundle has not met before. While the
-    fleet's part of a cluster is silent: of those that it has met.
+    One round trip, unless there are queues that this bundle has not met before. While the fleet's
+    part of a cluster is silent, only the queues that this bundle has met are asked.
     """
     keys, met = database.keys, database.queues_met
     requests = {keys.fleet: False} | dict.fromkeys(map(keys.queue, met), request)
@@ -100,12 +100,12 @@ async def in_all_queues(
 async def in_every_queue(
     database: Database, script: str, request: object, answer: type[T]
 ) -> dict[str, T]:
-    """:func:`in_each_queue` of all there are: what is concluded from it must not lack one."""
+    """:func:`in_each_queue` of all queues, for conclusions that must not miss a queue."""
     return await in_each_queue(database, script, await queue_names(database), request, answer)
 
 
 async def of_all_pods(database: Database, script: str, answer: type[P]) -> list[P]:
-    """Run a script that looks at some pods until it has looked at all; its answers."""
+    """Run a script that looks at some pods until all are looked at. Return the answers."""
     answers = [await database.run_one(script, database.keys.fleet, [], answer)]
     while rest := answers[-1].rest:
         answers.append(await database.run_one(script, database.keys.fleet, rest, answer))
@@ -113,13 +113,13 @@ async def of_all_pods(database: Database, script: str, answer: type[P]) -> list[
 
 
 async def live_pods(database: Database) -> list[Pod]:
-    """Every pod with a live lease, as it described itself."""
+    """Return every pod with a live lease, as the pod described itself."""
     docs = [
         doc for each in await of_all_pods(database, "live_pods", _LivePods) for doc in each.docs
     ]
     found = []
     for doc in docs:
-        # The record of the pod says what is wrong with it.
+        # The record of the pod names the problem.
         with suppress(*UNREADABLE):
             found.append(decode_pod(doc))
     return found

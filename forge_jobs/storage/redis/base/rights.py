@@ -1,9 +1,9 @@
-"""What a user of the server must be allowed to do, looked at when a store is opened."""
+"""The rights that a user of the server must have, looked at when a store is opened."""
 
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.base.database import Database
 
-# Per command, how many arguments it needs after its key.
+# Per command, how many arguments follow the key.
 _NEEDED = (
     *[(name, 0) for name in ("GET", "DEL", "EXISTS")],
     *[(name, 0) for name in ("HGETALL", "HKEYS", "HLEN", "HVALS", "SMEMBERS", "ZCARD")],
@@ -15,13 +15,13 @@ _NEEDED = (
 )
 
 ON_KEYS = frozenset(name for name, _ in _NEEDED)
-"""Every command on a key that a script or this package runs."""
+"""All commands on a key that a script or this package runs."""
 
 
 async def check_rights(database: Database) -> None:
     """Look whether the user may do all that scripts do.
 
-    :raises StorageError: it may not; the text names the commands
+    :raises StorageError: the user lacks rights. The text names the commands
     """
     await check_rights_at(database, database.keys.fleet)
 

@@ -1,7 +1,7 @@
 """The version of the layout of keys: which program may use a store.
 
 Redis has no tables to make. A migration here is a note that the layout has changed, and which
-programs can use it; the notes are a hash under the base of the fleet.
+programs can use the new one. The notes are a hash under the base of the fleet.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ class Layout(NamedTuple):
     """A change of the layout.
 
     :param works_from: programs whose own last layout is this or later work with it
-    :param in_cluster: the same in a cluster; None: no other
-    :param is_needed: False: this program works with a store that has not got it yet, so that it
-        may be brought there once no older program is left
+    :param in_cluster: the same in a cluster. None: no other
+    :param is_needed: False: this program works with a store that lacks the change, so that the
+        change may come once no older program is left
     """
 
     number: int
@@ -35,7 +35,7 @@ MIGRATIONS = (
     Layout(2, "locators_spread", 1, in_cluster=2, is_needed=False),
 )
 """In order. The first needs no change of any key. The second lets the pods of a cluster move its
-locators, see ``moving.py``; on one server they stay."""
+locators, see ``moving.py``. On one server the locators stay."""
 
 _Rows = list[tuple[int, int, str, int, bool]]
 
@@ -82,10 +82,10 @@ class RedisMigrator:
 
 
 async def settle_schema(database: Database, *, migrate: bool, create: bool) -> bool:
-    """Note the layout in an empty store, else check it; whether it was empty.
+    """Note the layout in an empty store, else check the layout. Return whether the store was empty.
 
     :raises NotFound: the store is empty, and ``create`` is False
-    :raises SchemaMismatch: it is older (and ``migrate`` is False), or newer and not for this
+    :raises SchemaMismatch: the store is older (and ``migrate`` is False), or newer and not for this
         program
     """
     rows = await _run(database, "create" if create else "look")
@@ -157,7 +157,7 @@ def _works_from(layout: Layout, database: Database) -> int:
 
 
 def _merged(database: Database, rows: _Rows) -> list[MigrationStatus]:
-    """Every migration that is known or applied, oldest first."""
+    """Return every migration that is known or applied, oldest first."""
     known = {each.number for each in MIGRATIONS}
     entries = {
         each.number: MigrationStatus(

@@ -1,15 +1,15 @@
 """The scripts of ``lua/``, each put together from its file and the parts of ``lua/lib`` it names.
 
-A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes``, ``tallies``,
+A script's file says ``-- uses: jobs claims``. The parts ``start``, ``writes``, ``tallies``,
 ``wakes``, ``bounds`` and ``run`` go around every script. The file defines
-``handle(base, request)`` for ``run.lua``. Of all parts only what is used is sent, for every run of
-a script makes each of its functions and tables anew. The first line of a file may be one of
+``handle(base, request)`` for ``run.lua``. Only the used functions of all parts are sent, because
+every run of a script makes each function and table anew. The first line of a file may be one of
 
 ``-- no-writes``
     The script only reads. The server refuses its writes, and no replica is waited for.
 ``-- allow-oom``
     The script runs although the server's memory is used up, for what must go on then. Every other
-    script that writes is refused then, before it has begun.
+    script that writes is refused then, before the script has begun.
 ``-- alone``
     The script has no ``handle`` and gets no ``run``. Keys and arguments are its own.
 """
@@ -31,10 +31,10 @@ _NO_CODE = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|--[^\n]*")
 
 @dataclass(frozen=True)
 class Script:
-    """One atomic step.
+    """A script: one atomic step.
 
     :param sha: by which the server knows the text
-    :param writes: False: it only reads
+    :param writes: False: the script only reads
     """
 
     name: str
@@ -45,12 +45,12 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """The script of that name, in whichever room of ``lua/`` it is, ready to be sent."""
+    """Return the script of that name, in whichever room of ``lua/``, ready to be sent."""
     own = _scripts()[name].read_text("utf-8")
     parts = ["start", "writes", "tallies", "wakes", "bounds", *_uses(own)]
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
-    # Without this line the server would look at its memory and its role in mid-script.
+    # Without this line the server would look at memory and role in the middle of a script.
     end = own if first == "alone" else f"{own}\n{_part('run')}"
     text = "\n".join([f"#!lua{flags}", *_used("\n".join(map(_part, parts)), end), end])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -1,6 +1,6 @@
-"""Keys that hold something of another type than they must, after a change by hand or a restore.
+"""Keys that hold another type than they must, after a change by hand or a restore.
 
-A step that meets one ends there, and what it had written before stands; scripts write in an order
+A step that meets such a key ends there, and the writes before it stand. Scripts write in an order
 that leaves nothing half stored. The steps of other queues in the same call are not touched.
 """
 
@@ -29,11 +29,11 @@ _decode_answers = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 class WrongKey(msgspec.Struct, frozen=True, array_like=True):
-    """What ``key_types.lua`` answers of a key.
+    """The answer of ``key_types.lua`` about a key.
 
     :param name: what follows the base
     :param wanted: the type that must be there
-    :param is_needed: nothing can be done in the queue without it
+    :param is_needed: nothing can be done in the queue without the key
     """
 
     name: str
@@ -57,7 +57,7 @@ class Parted(NamedTuple):
 
 
 def parted(reply: list[bytes], bases: Sequence[str]) -> Parted:
-    """Who has answered, and who has not."""
+    """The bases that have answered, and those that have not."""
     packed, *numbers = reply
     spoilt, left = ([bases[number - 1] for number in _decode_numbers(each)] for each in numbers)
     answers = zip(bases, _decode_answers(packed), strict=True)
@@ -75,20 +75,20 @@ def wrong_type_in(command: Sequence[Any], reply: Any) -> WrongType | None:
 
 
 def is_of_locators(key: str) -> bool:
-    """Whether a key or base is of locators, which say by their type where they are."""
+    """Return whether a key or base is of locators, which say by their type where they are."""
     return "{@" in key
 
 
 class SpoiltKeys:
-    """What one bundle knows of them.
+    """The spoilt keys that one bundle knows.
 
     Nothing is asked of a queue that cannot be worked until a look, at most once a second, has found
-    its keys mended: each step could end half way.
+    the keys mended: each step could end half way.
 
     :param fleet: the base of the fleet's own records, of which everything is asked all the same
     :param look: asks for the wrong keys of some bases
-    :ivar known: bases with such a key, and what is wrong
-    :ivar stopped: those of queues that cannot be worked
+    :ivar known: bases with such a key, and the problem
+    :ivar stopped: the bases of queues that cannot be worked
     """
 
     def __init__(
@@ -106,20 +106,20 @@ class SpoiltKeys:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """What is wrong, by queue; "" stands for the fleet's own records."""
+        """The problems by queue. "" stands for the fleet's own records."""
         return {
             "" if base == self._fleet else queue_of(base): reason
             for base, reason in self.known.items()
         }
 
     async def look_at(self, bases: Iterable[str]) -> dict[str, str]:
-        """What is wrong under any of these bases, by queue."""
+        """Return the problems under any of these bases, by queue."""
         looked_at = await self._look(bases)
         await self.found(base for base, keys in looked_at.items() if keys)
         return self.reasons
 
     async def found(self, bases: Iterable[str]) -> dict[str, WrongType]:
-        """Note that steps under these bases have met such keys; the errors to tell."""
+        """Note that steps under these bases have met such keys. Return the errors to raise."""
         told: dict[str, WrongType] = {}
         for base, keys in (await self._look(bases)).items():
             reason = _reason(base, keys)
@@ -136,10 +136,10 @@ class SpoiltKeys:
     async def without(
         self, requests: Mapping[str, object], silent: dict[str, Unavailable] | None
     ) -> Mapping[str, object]:
-        """The requests to queues that can be worked, as far as is known.
+        """Return the requests to queues that can be worked, as far as is known.
 
         :param silent: gets the others
-        :raises WrongType: without it: one of them cannot
+        :raises WrongType: ``silent`` is None, and one of the queues cannot be worked
         """
         if self._elapsed() - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = self._elapsed()
@@ -154,7 +154,7 @@ class SpoiltKeys:
         return {base: each for base, each in requests.items() if base not in stopped}
 
     def _forget(self, base: str) -> None:
-        """No key that is known by its name is wrong any more."""
+        """Forget a base: no key that is known by name is wrong any more."""
         reason = self.known.pop(base, "")
         self.stopped.pop(base, None)
         if _OF_A_RECORD not in reason:

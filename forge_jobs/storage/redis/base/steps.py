@@ -21,8 +21,8 @@ async def run_in_steps(
 ) -> dict[str, list[T]]:
     """``Database.run`` over many items, a bounded number in each step.
 
-    :param items: per base, in the order in which they are dealt with
-    :param request: makes the request for some of a base's items; their answers come in order
+    :param items: per base, in the order of the steps
+    :param request: makes the request for some items of a base. Their answers come in order
     """
     told: dict[str, list[T]] = {base: [] for base in items}
     for step in _steps(items):

@@ -1,8 +1,8 @@
-"""Which queues this bundle waits for, as far as the store knows.
+"""The queues that this bundle waits for, as far as the store knows.
 
-Nothing is published for a queue for which nobody waits. A claim that finds too little notes in the
-same step that its caller waits (``exchange.lua``), for a minute. Who waits and has not claimed
-lately notes that by a call of its own.
+Nothing is published for a queue without waiters. A claim that finds too little notes in the same
+step that its caller waits (``exchange.lua``), for a minute. A waiter that has not claimed lately
+notes the wait by a separate call.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _elapsed = SystemClock().elapsed
 
 
 class Waits:
-    """What one bundle has noted.
+    """The waits that one bundle has noted.
 
     :param note: notes queues in the store, and answers per queue what was known of it
     """
@@ -34,13 +34,13 @@ class Waits:
         self._silences = 0
 
     def claimed(self, queue: str, asked_at: float) -> None:
-        """A claim has noted it, or has brought all that it asked for."""
+        """Take note that a claim has noted the wait, or has brought all that was asked for."""
         self._noted[queue] = asked_at
 
     async def note(self, queues: Iterable[str], silences: int) -> frozenset[str]:
-        """Note the queues that are due; those of which hints may have been missed.
+        """Note the queues that are due. Return the queues of which hints may have been missed.
 
-        :param silences: how often wake-ups have been lost; the server may be another one since
+        :param silences: how often wake-ups have been lost. The server may be another one since
         """
         if silences != self._silences:
             self._silences = silences

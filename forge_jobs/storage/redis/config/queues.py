@@ -1,4 +1,4 @@
-"""A queue's record: its settings as hash fields, and its state as a script answers it."""
+"""A queue's record: settings as hash fields, and the state in the form of a script's answer."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -18,7 +18,7 @@ _retry = msgspec.json.Decoder(Retry | None).decode
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What ``queue_state`` of ``queues.lua`` gives: texts, "" for what is not set.
+    """The answer of ``queue_state`` of ``queues.lua``: texts, "" for a value that is not set.
 
     :param now: the store's time of the reading
     """
@@ -39,9 +39,9 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     set_dead_letter: str
 
     def state(self, name: str) -> QueueState:
-        """The state of the queue of that name.
+        """Return the state of the queue of that name.
 
-        What cannot be read of it counts as a queue's default.
+        A value that cannot be read counts as a queue's default.
         """
         read = StoredFields({field: getattr(self, field) for field in _READ})
         defaults = QueueSettings()
@@ -82,8 +82,8 @@ _SETTINGS = QueueSettings.__struct_fields__
 
 
 def setting_fields(settings: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Per setting its name, and the hash fields and values that hold it, in turn; the one that
-    tells whether it differs comes first.
+    """Return for each setting the name, and the hash fields and values in turn. The
+    field that tells whether the setting differs comes first.
 
     Durations that scripts work with stand beside the JSON, in microseconds.
     """
@@ -103,7 +103,7 @@ def _fields(name: str, value: Any) -> list[str]:
 
 
 def _microseconds(duration: timedelta) -> str:
-    # A time plus this is a number that Lua holds exactly; it is more than a lifetime.
+    # More than a lifetime. A time plus this is a number that Lua holds exactly.
     return str(min(duration_us(duration), 2**52))
 
 
@@ -118,4 +118,4 @@ def _span(microseconds: int) -> timedelta:
 DEFAULT_FIELDS = [
     part for _, fields in setting_fields(msgspec.structs.asdict(QueueSettings())) for part in fields
 ]
-"""What ``ensure_queue`` of ``queues.lua`` takes: a queue that nobody declared."""
+"""The argument of ``ensure_queue`` of ``queues.lua`` for a queue that no program declared."""

@@ -1,8 +1,8 @@
 """Rate limits by the Generic Cell Rate Algorithm, exact in integers.
 
-The same algorithm as of the SQL backends, whose module explains it. Numbers of scripts are exact
-up to 2^53 only, so the level counts in the smallest units in which tokens and microseconds are
-both whole; see ``forge_jobs.storage.buckets``.
+The algorithm of the SQL backends. Their module has the explanation. Numbers of scripts are exact up
+to 2^53 only, so the level counts in the smallest units in which tokens and microseconds are both
+whole. See ``forge_jobs.storage.buckets``.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class _Bucket(msgspec.Struct, frozen=True, array_like=True):
 
 
 async def take(database: Database, scope: str, count: int) -> TokenGrant:
-    """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
+    """Take ``count`` tokens or none. See ``ConfigStore.take_tokens``."""
     request = (scope, *_asked([count]))
     taken = await database.run_one("take_tokens", database.keys.fleet, request, _Taken)
     _refuse(taken.outcome, taken.number, scope, count)
@@ -50,7 +50,7 @@ async def take(database: Database, scope: str, count: int) -> TokenGrant:
 async def take_turns(
     database: Database, scope: str, counts: Sequence[int], within: timedelta
 ) -> list[timedelta | None]:
-    """Give places in the line of the bucket; see ``ConfigStore.take_turns``."""
+    """Give places in the line of the bucket. See ``ConfigStore.take_turns``."""
     request = (scope, _asked(counts), duration_us(within))
     answer = await database.run_one("take_turns", database.keys.fleet, request, _Turns)
     _refuse(answer.outcome, answer.capacity, scope, max(counts, default=0))
@@ -58,7 +58,7 @@ async def take_turns(
 
 
 def _asked(counts: Sequence[int]) -> list[int]:
-    """The counts as numbers that scripts know exactly; one that is cut is beyond any capacity."""
+    """Return the counts as scripts know them exactly. A cut count is beyond any capacity."""
     for count in counts:
         if count < 1:
             raise InvalidInput("count", f"is {count}", "give at least 1")
@@ -89,7 +89,7 @@ async def remove(database: Database, scope: str) -> None:
 
 
 async def declare(database: Database, scope: str, limit: RateLimit, *, by_operator: bool) -> None:
-    """Declare a bucket from code, or set it by hand."""
+    """Declare a bucket from code, or set one by hand."""
     units = bucket_units(limit)
     period = duration_us(limit.period)
     request = (scope, limit.capacity, period, units.token, units.leak, by_operator)
@@ -97,7 +97,7 @@ async def declare(database: Database, scope: str, limit: RateLimit, *, by_operat
 
 
 async def states(database: Database) -> list[RateLimitState]:
-    """Every bucket, by scope."""
+    """Return every bucket, by scope."""
     found = await database.run_one("limits", database.keys.fleet, [], list[_Bucket])
     return [_state(bucket) for bucket in sorted(found, key=lambda bucket: bucket.scope)]
 

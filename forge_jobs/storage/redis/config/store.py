@@ -1,4 +1,4 @@
-"""Queue settings, pauses and cool-downs; the rate limits are next door."""
+"""Queue settings, pauses and cool-downs. The rate limits are next door."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -21,7 +21,7 @@ from forge_jobs.storage.redis.config import rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 
 _MaybeRecord = list[QueueRecord]
-"""One, or none where there is no such queue."""
+"""Return one name, or none where there is no such queue."""
 
 
 async def _declare(

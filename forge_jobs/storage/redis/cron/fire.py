@@ -1,9 +1,9 @@
-"""What schedules fire: an advance here, jobs in a queue, which may lie on another server.
+"""Firing: an advance of a schedule here, jobs in a queue, which may lie on another server.
 
-The step that advances a schedule also puts its jobs into the outbox. From there they are brought
-to their queue, where the same step notes that they came, and are then counted. Whoever reads the
-schedules that are due first brings what a pod that died has left, so no occurrence is lost; what
-has come once does not come again, so none is doubled.
+The step that advances a schedule also puts the jobs into the outbox. A second step brings the jobs
+to their queue and notes there that they came. A third counts them. A reader of due schedules first
+brings what a pod that died has left, so no occurrence is lost. Jobs that have come once do not come
+again, so none is doubled.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _decode_jobs = msgspec.json.Decoder(tuple[NewJob, ...]).decode
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
-    """What waits in the outbox."""
+    """A record of the outbox."""
 
     number: int
     jobs: str
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
-    """What ``fire_jobs`` notes of a record in a queue."""
+    """The note that ``fire_jobs`` makes of a record in a queue."""
 
     stored: int
     dropped: int
@@ -85,7 +85,7 @@ async def trigger(database: Database, name: str, job: NewJob) -> EnqueueOutcome:
 
 
 async def deliver_outbox(database: Database) -> None:
-    """Bring to its queue whatever has been fired and has not come there."""
+    """Bring all fired jobs that have not come to their queue there."""
     while records := await database.run_one(
         "outbox", database.keys.fleet, [_AT_ONCE], list[_Record]
     ):
@@ -93,7 +93,7 @@ async def deliver_outbox(database: Database) -> None:
 
 
 def _jobs_in(record: _Record) -> Sequence[NewJob]:
-    """What was fired; nothing where that cannot be read."""
+    """Return the fired jobs, empty where the record cannot be read."""
     try:
         return _decode_jobs(record.jobs)
     except UNREADABLE as error:
@@ -114,7 +114,7 @@ def _request(firing: Firing) -> tuple[object, ...]:
 
 
 async def _check(database: Database, jobs: Sequence[NewJob]) -> None:
-    """Raise what an enqueue of the jobs would raise; store nothing."""
+    """Raise what an enqueue of the jobs would raise. Store nothing."""
     if jobs:
         await enqueue(database, jobs, script="plan")
 
@@ -127,7 +127,7 @@ async def _deliver_or_drop(database: Database, number: int, jobs: Sequence[NewJo
     try:
         await _deliver(database, number, jobs)
     except (Conflict, InvalidInput, NotFound) as error:
-        # Somebody has taken an id since the check. The schedule has advanced, and other records
+        # Another call has taken an id since the check. The schedule has advanced, and other records
         # must not wait for this one.
         logger.error("an occurrence of schedule %r is dropped: %s", jobs[0].schedule, error)
 
@@ -135,7 +135,7 @@ async def _deliver_or_drop(database: Database, number: int, jobs: Sequence[NewJo
 async def _deliver(database: Database, number: int, jobs: Sequence[NewJob]) -> list[EnqueueOutcome]:
     """Bring the jobs of one record to their queues, count them, and remove the record.
 
-    :raises StorageError: refused; the record is removed all the same, what it holds is dropped
+    :raises StorageError: refused. The record is removed all the same, and the jobs are dropped
     """
     by_queue: defaultdict[str, list[NewJob]] = defaultdict(list)
     for job in jobs:

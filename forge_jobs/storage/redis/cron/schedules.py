@@ -15,10 +15,10 @@ _decode_spec = msgspec.json.Decoder(ScheduleSpec).decode
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
-    """A schedule as scripts know it; see ``schedules.lua``.
+    """A schedule as scripts know it. See ``schedules.lua``.
 
     :param next_at: False when unset, and ``last_fired_at`` too
-    :param spoilt: fields that are not what is written there
+    :param spoilt: fields that do not hold what is written there
     """
 
     name: str
@@ -35,7 +35,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
     spoilt: str = ""
 
     def public(self) -> Schedule:
-        """As callers see it."""
+        """Return the schedule in the form for callers."""
         read = Fields(msgspec.structs.asdict(self))
         found = Schedule(
             spec=self.known_spec or no_spec(self.name),
@@ -57,7 +57,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def known_spec(self) -> ScheduleSpec | None:
-        """What it does; None where that cannot be read."""
+        """Return what the schedule does, None where that cannot be read."""
         try:
             return _decode_spec(self.spec)
         except UNREADABLE:
@@ -65,10 +65,10 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Due(msgspec.Struct, frozen=True, array_like=True):
-    """What ``due_schedules`` answers.
+    """The answer of ``due_schedules``.
 
-    :param later_at: when the next one after these is due, False when there is none
-    :param has_outbox: what was fired is still to be brought to its queue
+    :param later_at: when the next schedule after these is due, False when there is none
+    :param has_outbox: fired jobs are still to be brought to their queue
     """
 
     now: int
@@ -77,7 +77,7 @@ class Due(msgspec.Struct, frozen=True, array_like=True):
     has_outbox: bool
 
     def public(self) -> DueSchedules:
-        """As callers see it."""
+        """Return the answer in the form for callers."""
         later = None if self.later_at is False else max(0, self.later_at - self.now)
         return DueSchedules(
             now=from_us(self.now),
@@ -87,12 +87,12 @@ class Due(msgspec.Struct, frozen=True, array_like=True):
 
 
 def unset_or_us(instant: datetime | None) -> int | bool:
-    """An instant as scripts know it."""
+    """Return an instant in the form for scripts."""
     return False if instant is None else to_us(instant)
 
 
 async def read(database: Database, names: Sequence[str] = ()) -> dict[str, StoredSchedule]:
-    """Those of the schedules that there are, deleted ones too; all when no names are given."""
+    """Return the schedules of these names, deleted ones too. Without names all schedules."""
     found = await database.run_one("schedules", database.keys.fleet, names, list[StoredSchedule])
     return {schedule.name: schedule for schedule in found}
 
@@ -141,7 +141,7 @@ async def delete(database: Database, name: str) -> None:
     """See ``CronStore.delete_schedule``."""
 
     def remove(before: StoredSchedule | None) -> StoredSchedule:
-        # The record stays, so that a deploy does not bring the schedule back; its history goes.
+        # The record stays, so that a deploy does not bring the schedule back. The history goes.
         return msgspec.structs.replace(
             _known(before, name),
             deleted=True,
@@ -159,8 +159,8 @@ async def delete(database: Database, name: str) -> None:
 async def _change(
     database: Database, name: str, decide: Callable[[StoredSchedule | None], StoredSchedule]
 ) -> Schedule:
-    """Write what ``decide`` makes of the schedule as it stands. Again when somebody else has
-    written in between, who then got further: so this ends."""
+    """Write the schedule that ``decide`` makes of the present one. When another caller has written
+    in between, decide again. That caller got further, so the repeats end."""
     while True:
         before = (await read(database, [name])).get(name)
         after = decide(before)

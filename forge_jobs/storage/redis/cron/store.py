@@ -101,7 +101,7 @@ class RedisCronStore:
     async def due_schedules(self, limit: int) -> DueSchedules:
         due = await schedules.read_due(self._database, limit)
         if due.has_outbox:
-            # A leader that died, or somebody who is about to do the same.
+            # A leader that died, or another pod that is about to take its place.
             await fire.deliver_outbox(self._database)
             due = await schedules.read_due(self._database, limit)
         return due.public()

@@ -1,4 +1,4 @@
-"""What a ``redis:`` URL says."""
+"""The parts of a ``redis:`` URL."""
 
 import os
 import re
@@ -22,7 +22,7 @@ Host = tuple[str, int]
 class Tls:
     """How servers prove who they are, and this program to them.
 
-    :param ca_certs: file of the authorities to trust; None: the system's
+    :param ca_certs: file of the authorities to trust. None: the system's
     :param verify: False: any certificate will do
     :param certfile: this program's certificate, for servers that ask for one
     """
@@ -36,7 +36,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Login:
-    """A user and a password; neither: none is asked for."""
+    """A user and a password. Neither: none is asked for."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -75,7 +75,7 @@ class RedisUrl:
 
     @property
     def server(self) -> str:
-        """What to call the servers when they give no answer, with hosts and ports."""
+        """The words for the servers when they give no answer, with hosts and ports."""
         hosts = in_words(self.hosts)
         if self.kind == "sentinel":
             return f"the primary that the sentinels at {hosts} know"
@@ -90,9 +90,9 @@ def in_words(hosts: Sequence[Host]) -> str:
 
 
 def parse_url(url: str) -> RedisUrl:
-    """What the URL says.
+    """Read a URL.
 
-    :raises InvalidInput: it is wrong (field ``url``); the text shows no part of the address
+    :raises InvalidInput: the URL is wrong (field ``url``). The text shows no part of the address
     """
     scheme, _, rest = url.partition("://")
     location, _, query = rest.partition("?")

@@ -30,7 +30,7 @@ _MOST_MOVES = 8
 _SLOTS = 16_384
 
 _SILENT_S = 0.25
-"""So long a server that was silent the last time keeps calls that can do without it."""
+"""How long a server that was silent the last time delays calls that can do without the server."""
 
 
 class Cluster:
@@ -98,7 +98,7 @@ class Cluster:
     async def _take_group(
         self, owner: Host | None, turns: Sequence[Turn], *, wait: bool
     ) -> list[list[Any]]:
-        """What one server answers, or its error for each command."""
+        """Return the replies of one server, or the server's error for each command."""
         is_silent = owner in self._silent
         if is_silent and not wait:
             return [[TimeoutError()] * len(turn) for turn in turns]
@@ -136,7 +136,7 @@ class Cluster:
         try:
             answers = iter(await self._pool(owner).converse(commands))
         except BaseException:
-            # It may have been replaced.
+            # The server may have been replaced.
             self._is_stale = True
             self._hosts.put_last(owner)
             raise
@@ -148,11 +148,11 @@ class Cluster:
                 self._hosts.put_last(owner)
 
     def _has_moved(self, refusal: ResponseError) -> bool:
-        """Notes the new owner of a slot that has moved. False: it is on its way."""
+        """Note the new owner of a slot that has moved. False: the slot is on the way."""
         if not isinstance(refusal, MovedError):
             # ASK: the keys of the slot are on their way one by one. What a script needs may be on
-            # both sides, so it waits until all are on one. It is refused as a whole, as the key it
-            # declares, the base, never exists.
+            # both sides, so the call waits until all are on one. The server refuses the whole call,
+            # because the base, which the call declares as a key, never exists.
             return False
         if refusal.host:
             self._owners[refusal.slot_id] = (refusal.host, int(refusal.port))
@@ -184,7 +184,7 @@ class Cluster:
         owners: list[Host | None] = [None] * _SLOTS
         replicas: list[Host] = []
         for first, last, *nodes in ranges:
-            # A server that does not know its own name is where it was asked.
+            # A server that does not know its own name is at the address that was asked.
             named = [(node[0].decode() if node[0] else "", int(node[1])) for node in nodes]
             owner, *others = [
                 (name if name not in ("", "?") else asked[0], port) for name, port in named
@@ -200,7 +200,7 @@ class Cluster:
             await self._pools.pop(host).renew()
 
     async def _has_left(self, host: Host) -> bool:
-        # It knows only itself, when it has been frozen.
+        # A server that has been frozen knows only itself.
         self._hosts.put_last(host)
         self._is_stale = True
         await self._look()

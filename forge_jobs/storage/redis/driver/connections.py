@@ -1,7 +1,7 @@
 """Connections to one server: made, bounded, given back, and never asked the same thing twice.
 
-Of redis-py this uses the connection: its handshake, its parser, its TLS. Its clients are not used,
-for they repeat a command whose reply was lost: one that had run ran twice.
+Of redis-py only the connection is used: handshake, parser, TLS. The clients of redis-py are not
+used, because they repeat a command whose reply was lost, and a command that had run ran twice.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from forge_jobs.storage.redis.driver.silence import SilentCalls
 Command = Sequence[str | int | bytes]
 
 Turn = Sequence[Command]
-"""Commands that go to one server on one connection, without a pause; the first decides where."""
+"""Commands for one server on one connection, without a pause. The first decides which server."""
 
 _SURE_S = 0.5
 """No other server takes the place of one in so short a time after that was asked."""
@@ -130,11 +130,11 @@ async def connect_to(url: RedisUrl, host: Host) -> Connection:
 
 
 async def converse(connection: Connection, commands: Sequence[Command]) -> list[Any]:
-    """Send ``commands`` in one piece; their replies in order, an error reply as its exception."""
+    """Send ``commands`` in one piece. Return the replies in order, an error as its exception."""
     for each in commands:
         if isinstance(each, Wait):
             each.host = (connection.host, connection.port)
-    # Its stub knows tuples of one only.
+    # The stub of the method knows tuples of one element only.
     packed = [hiredis.pack_command(tuple(each)) for each in commands]  # type: ignore[arg-type]
     try:
         await connection.send_packed_command(packed, check_health=False)
@@ -151,12 +151,12 @@ async def _reply(connection: Connection) -> Any:
 
 
 class Pool:
-    """Connections to one server, at most ``size``; a call has one to itself, and may wait for it.
+    """Connections to one server, at most ``size``. A call has one to itself, and may wait for it.
 
     :param make: a new connection
     :param has_left: whether another server has taken the place of the one at that host. Asked
         again and again while a call there is silent, and when a write has reached too few
-        replicas; true ends the call
+        replicas. True ends the call
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Pool:
                 if self._calls is not None and connection is not None:
                     self._calls.ended(connection)
             if any(isinstance(reply, (ReadOnlyError, MasterDownError)) for reply in replies):
-                # No primary any more. Whoever is now is found by connecting.
+                # No primary any more. A new connection finds the present one.
                 await self.renew()
             if epoch == self._epoch:
                 self._idle.append(connection)
@@ -209,11 +209,11 @@ class Pool:
             return replies
 
     async def _check_place(self, host: Host) -> None:
-        """Refuse the answer of a server that has been replaced, and does not know it yet.
+        """Refuse the answer of a server that has been replaced and does not know it yet.
 
-        What it has written without a replica is forgotten as soon as it hears of the other one.
+        Writes there without a replica are forgotten as soon as the server hears of the other one.
 
-        :raises NotConnected: it has been
+        :raises NotConnected: the server has been replaced
         """
         if self._has_left is None:
             return
@@ -224,7 +224,7 @@ class Pool:
             try:
                 has_left = await self._has_left(host)
             except (*TRANSLATED, StorageError):
-                # Nobody knows another one.
+                # No sentinel knows another primary.
                 return
             if has_left:
                 raise NotConnected("another server has its place")

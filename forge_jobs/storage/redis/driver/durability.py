@@ -1,4 +1,4 @@
-"""What a server is, and what it keeps: looked at once, when a store is opened."""
+"""The kind of a server and the durability of its writes, looked at when a store is opened."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ _OLDEST = (7, 0)
 
 @dataclass(frozen=True)
 class Findings:
-    """What one server says of itself. Empty where it does not let this user look."""
+    """The answers of one server about itself. Empty where this user may not look."""
 
     info: Mapping[str, str]
     settings: Mapping[str, str]
@@ -28,7 +28,7 @@ class Findings:
     def check(self, *, in_cluster: bool) -> None:
         """Refuse a server that cannot keep jobs.
 
-        :param in_cluster: the URL says that it is part of a cluster
+        :param in_cluster: the URL names a cluster
         :raises StorageError: the text says why and what to do
         """
         if self.info.get("cluster_enabled") == "1" and not in_cluster:
@@ -48,11 +48,11 @@ class Findings:
 
     @property
     def _policy(self) -> str:
-        """What the server does when its memory is used up; '' when it may not be asked."""
+        """The server's policy when its memory is used up, '' when this user may not ask."""
         return self.info.get("maxmemory_policy") or self.settings.get("maxmemory-policy", "")
 
     def doubts(self) -> str:
-        """What could not be looked at and may cost jobs; '' for nothing."""
+        """The questions that could not be asked and may cost jobs, '' for none."""
         if self._policy or self.is_silent:
             return ""
         return (
@@ -61,18 +61,18 @@ class Findings:
         )
 
     def is_durable(self) -> bool:
-        """Whether an acknowledged write survives a loss of power; False when it cannot be told."""
+        """True when an acknowledged write survives a loss of power, False also when unknown."""
         return self.info.get("aof_enabled") == "1" and self.settings.get("appendfsync") == "always"
 
     def product(self) -> str:
-        """Its name and version; '' when it may not be asked."""
+        """Name and version of the server, '' when this user may not ask."""
         if "valkey_version" in self.info:
             return f"Valkey {self.info['valkey_version']}"
         version = self.info.get("redis_version", "")
         return f"Redis {version}" if version else ""
 
     def survives(self) -> str:
-        """What an acknowledged write survives on this server alone."""
+        """The events that an acknowledged write survives on this server alone."""
         if self.is_silent:
             return "a server did not answer, so what it keeps could not be looked at"
         if "aof_enabled" not in self.info:
@@ -85,7 +85,7 @@ class Findings:
         return "a crash of the server loses every job (neither appendonly nor snapshots)"
 
     def replicas(self, wait: int) -> str:
-        """What an acknowledged write survives when a replica takes over; '' when there is none."""
+        """The losses at a takeover by a replica, '' when there is none."""
         number = int(self.info.get("connected_slaves", "0"))
         least = int(self.settings.get("min-replicas-to-write") or 0)
         if wait:
@@ -110,9 +110,9 @@ _APPENDED = {
 async def look(servers: Servers, limit: float | None = None) -> list[Findings]:
     """Look at every server that takes writes, in one round trip each.
 
-    Of several, those that do not answer are passed over while one does.
+    Of several servers, those that do not answer are passed over while one does.
 
-    :param limit: seconds for each; None: as long as a call may take
+    :param limit: seconds for each. None: as long as a call may take
     """
     looks = [_look_at(pool, limit) for pool in await servers.each()]
     looked = await asyncio.gather(*looks, return_exceptions=True)
@@ -130,7 +130,7 @@ async def _look_at(pool: Pool, limit: float | None) -> Findings:
 
 
 def _allowed(reply: Any) -> Any:
-    """The reply; None when the user may not ask, or the provider has taken the command away."""
+    """Return the reply, None when the user may not ask, or the provider has no such command."""
     if isinstance(reply, NoPermissionError) or (
         isinstance(reply, ResponseError) and str(reply).lower().startswith("unknown command")
     ):
@@ -151,7 +151,7 @@ def _pairs(reply: list[bytes] | None) -> dict[str, str]:
 
 
 def in_words(findings: list[Findings], wait_replicas: int) -> str:
-    """One line for people; of several servers, what holds for the weakest is said of each."""
+    """Return one line for people. Of several servers the weakest counts in each respect."""
     lines = {
         part: None
         for each in findings

@@ -1,4 +1,4 @@
-"""What a driver's error means. Driver texts stay here: they may hold hosts and arguments."""
+"""Errors of the driver, translated. Driver texts stay here: they may hold hosts and arguments."""
 
 import re
 import ssl
@@ -8,11 +8,11 @@ from redis import exceptions as driver
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 
 TRANSLATED = (driver.RedisError, OSError, TimeoutError)
-"""What the driver raises."""
+"""Errors that the driver raises."""
 
 
 class WrongType(StorageRefused):
-    """A key holds something of another type than it is asked for."""
+    """A key holds another type than the command needs."""
 
 
 class SlotsDisputed(driver.ClusterDownError):
@@ -46,14 +46,14 @@ _UNREACHED = (driver.TimeoutError, TimeoutError, driver.ConnectionError, OSError
 
 
 def is_unreached(error: BaseException) -> bool:
-    """Whether the server was not there or said nothing, rather than refused."""
+    """Return whether the server was not there or said nothing, rather than refused."""
     return isinstance(error, _UNREACHED) and not isinstance(error, driver.AuthenticationError)
 
 
 def name_server(error: BaseException, server: str) -> None:
-    """Note which server it is that cannot be reached, for :func:`translate`.
+    """Note the server that cannot be reached, for :func:`translate`.
 
-    :param server: host and port, in words; replaces what was noted before
+    :param server: host and port, in words. Replaces an earlier note
     """
     if isinstance(error, TRANSLATED):
         error.__notes__ = [server]
@@ -61,7 +61,7 @@ def name_server(error: BaseException, server: str) -> None:
 
 def translate(error: Exception) -> StorageError:
     """The error to raise in place of a driver's."""
-    # First: the driver has these under its connection errors.
+    # First, because the driver derives this error from its connection errors.
     if isinstance(error.__context__, ssl.SSLCertVerificationError):
         return StorageRefused("the server's certificate is not trusted; see ssl_ca_certs")
     if isinstance(error, driver.NoPermissionError):
@@ -82,7 +82,7 @@ def translate(error: Exception) -> StorageError:
 
 
 def _lacking(text: str) -> str:
-    """What the user may not do, of which the server names the first."""
+    """Return what the user may not do. The server names the first such command."""
     command = re.search(r"run the '([a-z|]+)' command", text)
     if command is not None:
         what = f"run the command {command[1]}"

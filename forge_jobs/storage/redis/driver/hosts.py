@@ -1,4 +1,4 @@
-"""Which of several hosts answers: a silent one keeps no caller waiting for the others."""
+"""The answer of one of several hosts: a silent host keeps no caller waiting for the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,10 +14,10 @@ _STAGGER_S = 0.2
 
 
 class Hosts:
-    """Hosts of which one answer is enough, in the order in which they are asked.
+    """Hosts of which one answer is enough, in the order of the questions.
 
-    One that failed, or was silent until another had answered, is asked after all others until it
-    answers again.
+    A host that failed, or was silent until another had answered, is asked after all others until
+    the host answers again.
 
     :param limit: seconds for one host
     :param in_turn: a host that has answered is asked after those that were not asked
@@ -57,7 +57,7 @@ class Hosts:
         *,
         discard: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
-        """The first answer of any host; the other questions are cancelled then.
+        """Return the first answer of any host. The other questions are cancelled then.
 
         :param question: raises when the host has no answer
         :param discard: gets a second answer that came at the same moment
@@ -107,6 +107,6 @@ async def _end(
     if tasks:
         await asyncio.wait(tasks)
     for task in tasks:
-        # Looking at the error tells asyncio that it is known.
+        # To look at the error tells asyncio that the error is known.
         if not task.cancelled() and task.exception() is None and discard is not None:
             await discard(task.result())

@@ -15,7 +15,7 @@ _elapsed = SystemClock().elapsed
 
 @dataclass
 class _Server:
-    """What the last writes to one server have shown.
+    """The outcome of the last writes to one server.
 
     :ivar short: writes in a row that too few replicas had in time
     :ivar next_full: the time of the next write that waits all the same
@@ -26,9 +26,9 @@ class _Server:
 
 
 class Replicas:
-    """Whether the replicas of each server follow.
+    """Watches whether the replicas of each server follow.
 
-    :ivar wanted: how many a write waits for
+    :ivar wanted: how many replicas a write waits for
     :ivar unreplicated: all writes so far that too few had in time
     """
 
@@ -39,11 +39,11 @@ class Replicas:
         self.unreplicated = 0
 
     def wait_at(self, host: Host) -> tuple[int, int]:
-        """For how many replicas a write waits there, and for how many milliseconds at most.
+        """Return for how many replicas a write waits there, and for how many milliseconds at most.
 
-        Never so long that its call fails for it. While replicas are known to be missing, one write
-        of a second waits, to see whether they are back, and the others ask only how many have it:
-        if all waited, calls would soon wait for connections.
+        Never so long that the call fails for it. While replicas are known to be missing, one write
+        of a second waits, to see whether they are back, and the others only ask for the count.
+        If all waited, calls would soon wait for connections.
         """
         server = self._servers.get(host)
         if server is not None and server.short:
@@ -54,14 +54,15 @@ class Replicas:
         return self.wanted, int(self._longest * 1000)
 
     def note(self, host: Host, reached: int, *, has_waited: bool) -> None:
-        """So many replicas of a server had a write in time.
+        """Take note of how many replicas of a server had a write in time.
 
-        :param has_waited: False: it only asked, and was answered before any replica could have it
+        :param has_waited: False: the write only asked, before any replica could have had it
         """
         server = self._servers.setdefault(host, _Server())
         if reached < self.wanted:
             self.unreplicated += 1
-            # Asked before a write has shown that the replicas are back, answered after it.
+            # The question went out before a write has shown that the replicas are back, and the
+            # answer came after that write.
             if not has_waited and not server.short:
                 return
             server.short += 1
@@ -85,10 +86,10 @@ class Replicas:
 
 
 class Wait(Sequence[str | int | bytes]):
-    """A WAIT of one write. Its time is decided when it is sent: before, the call may have waited
-    itself, and the server may have been replaced.
+    """A WAIT of one write. The time limit is decided when the command is sent: before, the call may
+    have waited, and the server may have been replaced.
 
-    :ivar host: where it is sent
+    :ivar host: where the command is sent
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -108,7 +109,7 @@ class Wait(Sequence[str | int | bytes]):
         return iter(("WAIT", number, milliseconds))
 
     def is_short(self, reached: object) -> bool:
-        """Whether fewer replicas had the write than were asked for."""
+        """True when fewer replicas had the write than were asked for."""
         return isinstance(reached, int) and reached < self._replicas.wanted
 
     def ended(self, reached: int) -> None:

@@ -1,4 +1,4 @@
-"""One server, a primary behind sentinels, or a cluster: where a command goes."""
+"""The way of a command: to one server, a primary behind sentinels, or a cluster."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -15,9 +15,9 @@ class Servers(Protocol):
     """Where the jobs are. Bound to one event loop."""
 
     async def take(self, turns: Sequence[Turn]) -> list[list[Any]]:
-        """The replies of each turn, an error reply as its exception. Turns are independent.
+        """Return the replies of each turn, an error reply as its exception. Turns are independent.
 
-        Nothing is sent twice unless its server has refused to run it.
+        Nothing is sent twice unless the server has refused to run it.
         """
         ...
 
@@ -27,12 +27,12 @@ class Servers(Protocol):
         Within little more than half of the time limit of a call.
 
         :param wait: False: do not even ask a server that was silent the last time
-        :raises redis.exceptions.RedisError: there is one server, or nobody knows which there are
+        :raises redis.exceptions.RedisError: there is one server, or no server knows the others
         """
         ...
 
     async def each(self) -> list[Pool]:
-        """Every server that takes writes."""
+        """Return every server that takes writes."""
         ...
 
     async def connect(self) -> Connection:
@@ -45,7 +45,7 @@ class Servers(Protocol):
 
 
 def servers_of(url: RedisUrl) -> Servers:
-    """The servers that ``url`` names; connects to nothing yet."""
+    """Return the servers that ``url`` names. Connects to nothing yet."""
     if url.kind == "cluster":
         return Cluster(url)
     if url.kind == "sentinel":
@@ -55,10 +55,10 @@ def servers_of(url: RedisUrl) -> Servers:
 
 
 class Single:
-    """One server.
+    """A single server.
 
-    :param make: finds it and connects; None: it is the one in the URL
-    :param has_left: whether another has taken its place, see :class:`Pool`
+    :param make: finds the server and connects. None: the URL names the server
+    :param has_left: whether another has taken the server's place, see :class:`Pool`
     """
 
     def __init__(

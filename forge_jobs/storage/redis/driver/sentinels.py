@@ -10,7 +10,7 @@ from forge_jobs.storage.redis.driver.hosts import Hosts
 
 
 class Sentinels:
-    """Those of one URL. Several are asked at once when the first are silent."""
+    """The sentinels of one URL. Several are asked at once when the first are silent."""
 
     def __init__(self, url: RedisUrl) -> None:
         self._url = url
@@ -29,7 +29,7 @@ class Sentinels:
         raise problem
 
     async def have_left(self, host: Host) -> bool:
-        """Whether a sentinel knows another primary than ``host``."""
+        """Return whether a sentinel knows another primary than ``host``."""
         return await self._hosts.ask(self._ask) != host
 
     async def _connect(self, sentinel: Host) -> Connection:
@@ -51,7 +51,7 @@ class Sentinels:
         connection = await connect_to(self._url, primary)
         try:
             [role] = await converse(connection, [("ROLE",)])
-            # A sentinel may be behind; a server knows what it is.
+            # A sentinel may be behind. A server knows its own role.
             if not isinstance(role, list) or role[0] != b"master":
                 raise NotConnected("the server is no primary")
         except BaseException:

@@ -19,8 +19,8 @@ _ASK_EVERY_S = 0.5
 class SilentCalls:
     """The calls under way to one server, and an eye on those that are silent.
 
-    A frozen server takes what is sent and never answers. Once another has its place, no call
-    has to wait for its time limit.
+    A frozen server takes what is sent and never answers. Once another server has that place, no
+    call has to wait for the whole time limit.
     """
 
     def __init__(self, has_left: Callable[[Host], Awaitable[bool]]) -> None:
@@ -66,7 +66,7 @@ class SilentCalls:
                 if await self._is_replaced(host):
                     for connection in silent:
                         if (connection.host, connection.port) == host and connection._writer:
-                            # The call sees its connection end.
+                            # The call sees the end of the connection.
                             connection._writer.transport.abort()
             await until_set(asyncio.Event(), _ASK_EVERY_S)
 

@@ -1,7 +1,7 @@
 """Slots: targets and grants per queue and pod.
 
-All that speaks for and against a grant lies with its queue: the maximum, the version, and a copy
-of the lease of each pod that declares it. So the sum of grants holds at every instant, and no
+All that speaks for and against a grant lies with the queue: the maximum, the version, and a copy of
+the lease of each pod that declares the queue. So the sum of grants holds at every instant, and no
 queue waits for another.
 """
 
@@ -18,10 +18,10 @@ from forge_jobs.storage.redis.base.queues import in_all_queues, in_some_queues
 
 
 class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
-    """What ``allocation.lua`` answers.
+    """The answer of ``allocation.lua``.
 
     :param has_waiting: jobs wait here
-    :param pods: those with a live lease: host, target, grant, whether it drains
+    :param pods: those with a live lease: host, target, grant, whether the pod drains
     """
 
     version: int
@@ -31,16 +31,16 @@ class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
 
 
 MaybeStored = list[StoredAllocation]
-"""One, or none where there is no such queue."""
+"""Return one name, or none where there is no such queue."""
 
 
 async def read_allocations(database: Database) -> list[Allocation]:
-    """Every queue that a live pod declares or that has waiting jobs, by name."""
+    """Return every queue that a live pod declares or that has waiting jobs, by name."""
     return to_allocations(await in_all_queues(database, "allocations", [], MaybeStored))
 
 
 async def read_queues(database: Database, queues: Sequence[str]) -> dict[str, MaybeStored]:
-    """What is stored of those of these queues that answer."""
+    """Return what is stored of these queues, as far as they answer."""
     return await in_some_queues(database, "allocations", queues, [], MaybeStored)
 
 
@@ -72,7 +72,7 @@ def fleet_version(stored: Mapping[str, MaybeStored]) -> str:
 
 
 async def allocate(database: Database, changes: Sequence[AllocationChange]) -> list[bool]:
-    """Write targets and raise grants; see ``ProcStore.allocate``."""
+    """Write targets and raise grants. See ``ProcStore.allocate``."""
     of_queue: defaultdict[str, list[int]] = defaultdict(list)
     requests: defaultdict[str, list[object]] = defaultdict(list)
     for index, change in enumerate(changes):
@@ -89,7 +89,7 @@ async def allocate(database: Database, changes: Sequence[AllocationChange]) -> l
 
 
 async def lower_grants(database: Database, lease: PodLease, grants: Mapping[str, int]) -> None:
-    """Lower a pod's own grants; see ``ProcStore.lower_grants``."""
+    """Lower a pod's own grants. See ``ProcStore.lower_grants``."""
     requests = {
         database.keys.queue(queue): (lease.host_id, lease.epoch, most)
         for queue, most in grants.items()

@@ -1,4 +1,4 @@
-"""What pods measured of themselves, minute by minute."""
+"""Measurements that pods made of themselves, minute by minute."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.salvage import gauges_of
 
 MINUTES_AT_ONCE = 500
-"""How many minutes one step reads, so that it stays short."""
+"""The most minutes that one step reads, so that every step is short."""
 
 _LISTS = ((HOUR, ":pod_hours", ":hg:"), (MINUTE, ":gauges", ":g:"))
 """Where hours and minutes are listed, and the keys of their measurements."""

@@ -1,8 +1,8 @@
 """Pods, their leases, and workers.
 
 A pod's lease lies in two places: with the fleet, and with each queue that the pod declares, where
-it gates claims and grants. What changes both goes in the order that leaves, at a crash in
-between, a lease nobody renews, which then runs out.
+the lease gates claims and grants. A change of both goes in the order that leaves, at a crash in
+between, a lease that no pod renews, and that runs out.
 """
 
 import secrets
@@ -44,7 +44,7 @@ from forge_jobs.storage.redis.fleet.set_back import bring_back_leases
 from forge_jobs.storage.salvage import UNREADABLE, no_pod, salvaged_pod
 
 FREED_AT_ONCE = 1000
-"""How many held jobs one step frees, so that it stays short; and how many kinds it looks at."""
+"""The most held jobs that one step frees, and the most kinds that one step looks at."""
 
 _LOOKED_AT = 1000
 """How many dead pods, or claims in search of workers, one step looks at."""
@@ -54,7 +54,7 @@ _decode_routes = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
-    """What ``pod_list`` answers of a pod, "" for what is not set."""
+    """The answer of ``pod_list`` about a pod, "" for a value that is not set."""
 
     epoch: str
     doc: str
@@ -68,7 +68,7 @@ class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Published(msgspec.Struct, frozen=True, array_like=True):
-    """What ``routes`` answers: the same words of some pods, and when the last of them started."""
+    """The answer of ``routes``: the same words of some pods, and when the last of them started."""
 
     routes: str
     lives: bool
@@ -88,7 +88,7 @@ class _PodList(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _PodSlots(msgspec.Struct, frozen=True, array_like=True):
-    """What ``pod_slots`` answers of a queue.
+    """The answer of ``pod_slots`` about a queue.
 
     :param slots: host, epoch, target, grant
     :param owners: host and number of claims, in turn
@@ -104,7 +104,7 @@ class _DeadPods(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Workers(msgspec.Struct, frozen=True, array_like=True):
-    """What ``workers`` answers of a queue.
+    """The answer of ``workers`` about a queue.
 
     :param looked_at: how many claims
     :param workers: job, host, worker, kind, start
@@ -121,8 +121,8 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
     published = msgspec.json.encode(dict.fromkeys(pod.kinds) | dict(pod.routes)).decode()
     doc = msgspec.json.encode(msgspec.structs.replace(pod, queues=declared, routes={})).decode()
     length = duration_us(lease_for)
-    # The fleet first: from here on the pod's kinds are known, so whoever puts a job of them on
-    # hold has looked before, and is refused once the next step has come to its queue.
+    # The fleet first: from here on the pod's kinds are known. A call that puts a job of such a kind
+    # on hold has looked before, and is refused once the next step has come to its queue.
     queues = await database.run_one(
         "pod_register",
         database.keys.fleet,
@@ -139,7 +139,7 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
         )
         for name in queues
     }
-    # To those that are silent now the pod comes by its beats.
+    # The pod comes to those that are silent now by its beats.
     has_held = (await database.run_some("pod_admit", requests, bool)).found
     # Were the pod to die here, what is left would be freed by the next one that knows the kinds.
     for base in (base for base, held in has_held.items() if held):
@@ -171,7 +171,7 @@ async def _forget(
     pods: Sequence[tuple[str, str]],
     dead_for: int | None,
 ) -> list[bool]:
-    """Void the slots of pods, then forget them; per pod whether it was known.
+    """Void the slots of pods, then forget them. Return for each pod whether it was known.
 
     In queues that are silent their slots run out.
     """
@@ -240,7 +240,7 @@ async def _published_routes(database: Database) -> dict[str, str | None]:
     published_by = [each for answer in answers for each in answer.found]
     found: dict[str, str | None] = {}
     for published in sorted(published_by, key=lambda each: (each.lives, each.started)):
-        # The record of the pod says what is wrong with it.
+        # The record of the pod names the problem.
         with suppress(*UNREADABLE):
             found.update(_decode_routes(published.routes))
     return found

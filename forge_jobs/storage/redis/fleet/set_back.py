@@ -1,6 +1,6 @@
-"""Brings back what is dated ahead of the store's time by a clock that has been set back.
+"""Brings back dates ahead of the store's time, after a clock that has been set back.
 
-Each queue is dealt with by the clock of the server that it lies on.
+The clock of the server on which a queue lies counts for the queue.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from forge_jobs.storage.redis.config.queues import QueueRecord
 from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE_US
 
 _AT_ONCE = 1000
-"""How many claims or jobs of a queue one step looks at, so that it stays short."""
+"""The most claims or jobs of a queue that one step looks at, so that every step is short."""
 
 
 class _Lengths(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lease_lengths.lua`` answers."""
+    """The answer of ``lease_lengths.lua``."""
 
     queues: list[str]
     lengths: list[str | int]
 
 
 class _Leases(msgspec.Struct, frozen=True, array_like=True):
-    """What ``bring_back_leases.lua`` answers."""
+    """The answer of ``bring_back_leases.lua``."""
 
     changed: int
     is_more: bool
@@ -35,7 +35,7 @@ class _Leases(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Jobs(msgspec.Struct, frozen=True, array_like=True):
-    """What ``bring_back_jobs.lua`` answers."""
+    """The answer of ``bring_back_jobs.lua``."""
 
     moved: int
     is_more: bool
@@ -46,7 +46,7 @@ class _Jobs(msgspec.Struct, frozen=True, array_like=True):
 async def bring_back_leases(database: Database) -> SetBack:
     """See ``ProcStore.bring_back_leases``.
 
-    The slots of a pod do not know when its lease began, so its length is read first.
+    The slots of a pod do not know when the pod's lease began, so the length is read first.
     """
     fleet = database.keys.fleet
     known = await database.run_one("lease_lengths", fleet, [], _Lengths)
@@ -65,7 +65,7 @@ async def bring_back_leases(database: Database) -> SetBack:
 
 
 async def _longest_cooldowns(database: Database) -> Mapping[str, int]:
-    """Per queue with a record the longest pause that its policy makes."""
+    """Return for each queue with a record the longest pause of its retry policy."""
     stored = await in_all_queues(database, "queue_states", [], list[QueueRecord])
     states = {queue: record.state(queue) for queue, found in stored.items() for record in found}
     policies = {queue: state.settings.cooldown for queue, state in states.items()}
@@ -75,7 +75,7 @@ async def _longest_cooldowns(database: Database) -> Mapping[str, int]:
 async def bring_back_jobs(database: Database, limit: int) -> int:
     """See ``JobStore.bring_back_jobs``."""
     at_once = min(limit, _AT_ONCE)
-    # No turn at a rate limit is so far away, and it can be asked for again.
+    # No turn at a rate limit is so far away, and a job can ask for its turn again.
     causes = dict.fromkeys(DUE_WHEN_STORED, TOLERANCE_US) | {
         Cause.RATE_LIMITED: TOLERANCE_US + duration_us(LONGEST_TURN)
     }

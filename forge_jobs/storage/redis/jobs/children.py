@@ -1,8 +1,8 @@
 """Edges between jobs, and how a parent's end reaches its children.
 
-A job is stored before it is linked, so that who meets the link finds the job. On one server both
-are one step. In a cluster a call that dies in between leaves jobs which nobody would tell: a repeat
-of the call links them, or the sweep.
+A job is stored before its links, so that a reader of a link finds the job. On one server both are
+one step. In a cluster a call that dies in between leaves jobs that no parent knows. A repeat of the
+call links them, or the sweep.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ _EDGES_AT_ONCE = 100
 
 
 class _News(msgspec.Struct, frozen=True, array_like=True):
-    """What ``handovers.lua`` answers.
+    """The answer of ``handovers.lua``.
 
     :param seq: of the parent's record in its queue
     :param at: when the parent ended
@@ -82,7 +82,7 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
         seq = int(news.id.split()[1])
         requests[base].append((news.child_id, news.parent_id, delivery.action, seq))
         of_base[base].append(news)
-    # News of children that do not answer stay.
+    # Handovers to children that do not answer stay.
     answers, _ = await db.run_some("deliver", requests, list[tuple[bool, str]])
     told = [
         (news, word == _WAITS)
@@ -94,7 +94,7 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
 
 
 async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Those whose news are still to be told: the parent may have been requeued meanwhile."""
+    """Return the handovers still to be delivered: a parent may have been requeued meanwhile."""
     of_base: defaultdict[str, list[Delivery]] = defaultdict(list)
     for delivery in deliveries:
         of_base[_parents_base(db, delivery.handover)].append(delivery)
@@ -138,16 +138,16 @@ def _handover(queue: str, news: _News) -> Handover:
 
 
 Otherwise = Literal["missing", "told", "left"]
-"""Of a parent that is not there: refuse the call, tell the children as if it had been removed
-before its end, or do nothing."""
+"""Deal with a parent that is not there: refuse the call, tell the children as if the parent had
+been removed before its end, or do nothing."""
 
 Link = tuple[JobId, Otherwise, list[tuple[JobId, str]]]
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """An edge as the hash ``waits:<id>`` of its child holds it; see ``edges.lua``.
+    """An edge as the hash ``waits:<id>`` of its child holds it. See ``edges.lua``.
 
-    :param seq: the number of the newest news that counted, in the parent's queue
+    :param seq: the number of the newest end that counted, in the parent's queue
     """
 
     state: EdgeState
@@ -155,7 +155,7 @@ class Edge(msgspec.Struct, frozen=True):
     seq: int = 0
 
     def stored(self) -> str:
-        """Its text."""
+        """Return the text of the edge."""
         return f"{self.state} {self.on_failure} {self.seq}"
 
     @classmethod
@@ -180,9 +180,9 @@ class Edges:
     _of_child: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
 
     def add(self, child: NewJob, parent: JobId, on_failure: str, queue: str | None = None) -> None:
-        """``child`` waits for ``parent``; of two edges between them the last counts.
+        """Let ``child`` wait for ``parent``. Of two edges between them the last counts.
 
-        :param queue: the parent's, when the same call stores it
+        :param queue: the parent's, when the same call stores the parent
         """
         self.links.setdefault(parent, {})[child.id] = f"{queue_tag(child.queue)} {on_failure}"
         self._of_child.setdefault(child.id, {})[parent] = on_failure
@@ -201,7 +201,7 @@ class Edges:
                 raise missing(parent)
 
     def texts_of(self, child: JobId) -> list[str]:
-        """What the child waits for, and its edges, in turn."""
+        """Return the parents of the child, and the edges to them, in turn."""
         return [
             text
             for parent, on_failure in self._of_child.get(child, {}).items()

@@ -1,4 +1,4 @@
-"""Claims: made, ended and kept; each call is one step per queue."""
+"""Claims: made, ended and kept. Each call is one step per queue."""
 
 import contextlib
 from collections import defaultdict
@@ -44,10 +44,10 @@ _STALE_AT_ONCE = 400
 """How many silent claims one step reads, of all queues together."""
 
 _HOLD_AT_ONCE = 1000
-"""How many jobs of unknown kinds one claim puts aside, so that it stays short."""
+"""The most jobs of unknown kinds that one claim puts aside, so that every step is short."""
 
 _EXPIRED_AT_ONCE, _EXPIRED_STEPS = 250, 4
-"""How many expired jobs one claim takes away that it cannot pass: each step is short."""
+"""The most expired jobs that one claim takes away before it goes on: each step is short."""
 
 _STUCK, _MANY = "stuck", "many"
 
@@ -60,7 +60,7 @@ _NO_ENDS = ((), (), "")
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What ``exchange.lua`` answers. Times are microseconds."""
+    """The answer of ``exchange.lua``. Times are microseconds."""
 
     settled: list[bool]
     claims: list[StoredClaim]
@@ -72,7 +72,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Stale(msgspec.Struct, frozen=True, array_like=True):
-    """What ``stale.lua`` answers of one claim."""
+    """The answer of ``stale.lua`` about one claim."""
 
     beat: int
     id: str
@@ -87,7 +87,7 @@ class _Stale(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _StaleOfQueue(msgspec.Struct, frozen=True, array_like=True):
-    """What ``stale.lua`` answers of a queue."""
+    """The answer of ``stale.lua`` about a queue."""
 
     now: int
     claims: list[_Stale]
@@ -143,7 +143,7 @@ async def exchange(
 
 
 def _part_of(demand: Demand, claims: Sequence[StoredClaim]) -> Demand:
-    """What one step claims after others; the first may bring one job of any size."""
+    """Return the claims of one step after others. The first may bring one job of any size."""
     room = demand.max_bytes - sum(len(one.payload) for one in claims)
     limit = min(demand.limit - len(claims), CLAIMS_AT_ONCE) if room > 0 else 0
     ids = demand.worker_ids[len(claims) :]
@@ -170,7 +170,7 @@ async def _give_back(
     """Put claimed jobs on hold that cannot be read.
 
     The caller has claims already, which must not be lost over this. A claim that stays is named by
-    the pod's next beat as one it does not know, and handed back.
+    the pod's next beat as one that the pod does not know, and handed back.
     """
     items = []
     for stored, reason in unreadable:
@@ -231,7 +231,7 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
         )
         for _, _, queue, one in sorted(all_of_them, key=itemgetter(0, 1))[:limit]
     )
-    # In a cluster any two queues may lie on different servers, each with a clock of its own.
+    # In a cluster any two queues may lie on different servers, and clocks of servers differ.
     times = {queue if db.is_cluster else "": from_us(many.now) for queue, many in found.items()}
     return StaleClaims(stale, read_at=times)
 
@@ -274,7 +274,7 @@ async def _step(
     stale_after: int = 0,
     claims: Mapping[str, object] | None = None,
 ) -> tuple[list[bool], dict[str, _Answer]]:
-    """End claims and make others; per pair whether it is settled, and all that was answered.
+    """End claims and make others. Return per pair whether the claim is settled, and all answers.
 
     :param claims: per base a demand
     """
@@ -318,7 +318,7 @@ def _ends(pairs: _Pairs) -> tuple[object, object, str]:
 
 
 def _outcome(transition: Transition) -> tuple[object, ...]:
-    """As ``outcomes.lua`` takes it."""
+    """Return the transition as ``outcomes.lua`` takes it."""
     cooldown, error, again = transition.cooldown, transition.error, transition.again
     return (
         transition.status,

@@ -36,7 +36,7 @@ _FOUND_AT_ONCE = 2_000
 """How many jobs of each status one script names that are to go."""
 
 _REMOVED_AT_ONCE = 100
-"""How many rows one script removes, so that it stays short."""
+"""The most rows that one script removes, so that every step is short."""
 
 _HISTORY = {
     "minutes": (":m:", ":l:"),
@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(Retention).decode
 
 
 class _Overdue(msgspec.Struct, frozen=True, array_like=True):
-    """What ``overdue.lua`` answers: jobs, and how many each other list has to drop."""
+    """The answer of ``overdue.lua``: jobs, and how many each other list has to drop."""
 
     jobs: list[tuple[int, JobId]]
     results: int
@@ -65,7 +65,7 @@ class _Overdue(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_any(self) -> bool:
-        """Whether there is anything to do."""
+        """True when there is anything to do."""
         return any(getattr(self, name) for name in self.__struct_fields__)
 
 
@@ -135,7 +135,7 @@ class Cleaner:
     async def _rules_of(
         self, bases: Sequence[str]
     ) -> tuple[dict[str, list[tuple[str, int, int]]], set[str]]:
-        """What each queue that has a record may lose, and the queues that do not answer."""
+        """Return what each queue that has a record may lose, and the queues that do not answer."""
         queues = [base for base in bases if base != self._db.keys.fleet]
         asked = [("HGET", f"{base}:queue", "retention") for base in queues]
         texts = dict(zip(queues, await self._db.commands(asked, some=True), strict=True))
@@ -152,7 +152,7 @@ class Cleaner:
         left, _ = await self._db.run_some("leave_queue", dict.fromkeys(deleted, True), bool)
         names = [queue_of(base) for base, is_left in left.items() if is_left]
         if names:
-            # A caller that comes in between lists its queue again, or the sweep does.
+            # A caller that comes in between lists the queue again, or the sweep does.
             gone = ("SREM", f"{self._db.keys.fleet}:queues", *names)
             await self._db.commands([gone], some=True)
 
@@ -163,7 +163,7 @@ class Cleaner:
         ages: _Ages,
         rules: Mapping[str, list[tuple[str, int, int]]],
     ) -> dict[str, _Overdue]:
-        """What lists hold there, in the order of the bases, where there is an answer.
+        """Return what the lists hold, in the order of the bases, where there is an answer.
 
         :param ages: at which the rest goes
         """

@@ -1,9 +1,9 @@
 """Stores requests: locators first, then each queue's jobs in one step.
 
-On one server a call is one step, which writes the locators too. What takes more steps (several
+On one server a call is one step, which writes the locators too. A call of more steps (several
 queues of a cluster, edges between jobs) is planned first, so that a refusal stores nothing, and
-then stored queue by queue. A call that another one has overtaken begins again: what it has stored
-by then it finds as its own.
+then stored queue by queue. A call that another one has overtaken begins again, and finds the jobs
+that it has stored by then as its own.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _PAUSE_S = 0.002
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """The scripts' answer to a request for one queue.
 
-    ``stored``: per job ``new``, ``repeat``, ``duplicate`` or ``replaced``, and the id it stands
-    for; nothing when all are new. A ``+`` says that the job waits as a follow-up.
+    ``stored``: per job ``new``, ``repeat``, ``duplicate`` or ``replaced``, and the id that the job
+    stands for. Empty when all are new. A ``+`` says that the job waits as a follow-up.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
-    it. ``missing``: parents that do not exist. ``moved``: locators are elsewhere by now.
+    the key. ``missing``: parents that do not exist. ``moved``: locators are elsewhere by now.
     ``unlisted``: the queue, whose name is not among those of all queues yet. ``again``: another
     call was faster.
     """
@@ -51,13 +51,13 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 _Words = dict[int, tuple[str, str]]
-"""Per request of the call what becomes of it, and the job that it stands for."""
+"""The outcome of each request of the call, and the job that the request stands for."""
 
 _TOLD: Otherwise = "told"
 _LEFT: Otherwise = "left"
 
 _DEFAULTS = msgspec.json.encode(DEFAULT_FIELDS).decode()
-"""A script unpacks it only for a new queue."""
+"""The request of a queue. A script unpacks it only for a new queue."""
 
 Around = Callable[[str, object], object]
 
@@ -109,7 +109,7 @@ async def _store_one(db: Database, job: NewJob) -> bool:
 
 
 class _Call:
-    """One call: what has become of its requests so far."""
+    """A call, and the outcomes of its requests so far."""
 
     def __init__(
         self, db: Database, requests: Sequence[NewJob], script: str, around: Around
@@ -129,7 +129,7 @@ class _Call:
         self._check_queues()
 
     def _check_queues(self) -> None:
-        """An id that comes twice must come to one queue; within it the script compares."""
+        """Refuse an id that comes twice for two queues. Within one queue the script compares."""
         first: dict[str, NewJob] = {}
         for index, request in enumerate(self._requests):
             earlier = first.setdefault(request.id, request)
@@ -139,7 +139,7 @@ class _Call:
                 self._outcomes[index] = EnqueueOutcome(request.id)
 
     def outcomes(self) -> list[EnqueueOutcome]:
-        """Per request, once an attempt has come to its end."""
+        """Return the outcome per request, once an attempt has come to its end."""
         return [self._outcomes[index] for index in range(len(self._requests))]
 
     def late(self) -> dict[JobId, str]:
@@ -149,7 +149,7 @@ class _Call:
         return {job_id: queue for job_id, queue in late.items() if job_id in stored}
 
     async def attempt(self) -> bool:
-        """Whether all is stored; else it must be tried again.
+        """Return whether all is stored. False: the call must be tried again.
 
         :raises StorageError: refused
         """
@@ -196,8 +196,8 @@ class _Call:
         return True
 
     def _waves(self, groups: Mapping[str, list[int]], edges: Edges) -> list[dict[str, list[int]]]:
-        """Parents first, so that whoever stops in between leaves no child that waits for what
-        never came."""
+        """Store parents first, so that a call that stops in between leaves no child that waits for
+        a parent which never came."""
         depths = edges.depths(self._requests)
         waves: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
         for queue, indexes in groups.items():
@@ -228,7 +228,7 @@ class _Call:
     async def _ask(
         self, script: str, groups: Mapping[str, list[int]], plan: "_Plan"
     ) -> "_Words | None":
-        """The words for the requests that took part; None: try again."""
+        """Return the words for the requests that took part. None: try again."""
         keys = self._db.keys
         around = self._around if script == self._script else _unchanged
         sent: dict[str, Sequence[int]] = {}
@@ -319,7 +319,7 @@ class _Call:
                     self._listed.add(queue)
 
     async def _take_over(self, located: Iterable[tuple[str, str]]) -> None:
-        """Of ids that another queue has, or had: those it has are repeats or conflicts."""
+        """Judge ids of another queue: those that are there are repeats or conflicts."""
         by_base = self._locating.places(located)
         answers = await self._db.run("bar", by_base, list[tuple[str, str]])
         stored = {job_id: mark for pairs in answers.values() for job_id, mark in pairs}
@@ -333,11 +333,11 @@ class _Call:
         return self._holders.get(job_id, job_id)
 
     def _is_own(self, job_id: JobId) -> bool:
-        """The job is stored, and not dropped for another one that holds its key."""
+        """Return whether the job is stored, and not dropped for another one that holds its key."""
         return self._stands_for(job_id) == job_id
 
     def _edges(self, words: "_Words") -> Edges:
-        """The edges of the new jobs.
+        """Return the edges of the new jobs.
 
         A request that was dropped stands for the job that holds its key, also as a parent.
         """
@@ -358,9 +358,9 @@ class _Call:
 
 
 class _Plan:
-    """What the first step has found out.
+    """Take note of what the first step has found out.
 
-    :param words: per request; None: there was no such step
+    :param words: per request. None: there was no such step
     :param links: what the same step links, by base
     """
 

@@ -1,8 +1,8 @@
-"""Which jobs a filter means, in the order of their ids.
+"""The jobs that a filter means, in the order of their ids.
 
-A list is walked in steps, all queues at the same time: each looks at a bounded number of ids of its
-narrowest index. What the queues have found is merged here. A call ends when all of its steps have
-looked at enough; the next goes on there.
+A list is walked in steps, all queues at the same time: each step looks at a bounded number of ids
+of the narrowest index. What the queues have found is merged here. A call ends when all of its steps
+have looked at enough. The next call goes on there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ FilterParts = tuple[object, ...]
 
 
 def filter_parts(which: JobFilter) -> FilterParts:
-    """What ``filters.lua`` takes: all but the ids and the queues."""
+    """The argument of ``filters.lua``, without the ids and the queues."""
     return (
         which.kinds,
         tuple(status.value for status in which.statuses),
@@ -62,9 +62,9 @@ T = TypeVar("T")
 
 
 class _Step(msgspec.Struct, frozen=True, array_like=True):
-    """What ``find.lua`` answers.
+    """The answer of ``find.lua``.
 
-    :param position: where to go on; "" at the end of the list
+    :param position: where to go on. "" at the end of the list
     """
 
     ids: list[JobId]
@@ -79,9 +79,9 @@ def portions(items: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
 class Found(NamedTuple):
     """The jobs that one call has found.
 
-    :ivar looked_at: the last one looked at, where there are more to look at; None: these are all,
+    :ivar looked_at: the last job looked at, where there are more to look at. None: these are all,
         or as many as were asked for
-    :ivar silent: queues that did not answer; always empty where queues were named
+    :ivar silent: queues that did not answer. Always empty where queues were named
     """
 
     jobs: list[Located]
@@ -142,7 +142,7 @@ async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newe
                 positions[base] = step.position
         found.sort(reverse=newest)
         if len(found) >= limit:
-            # A queue that is past the last one of the page has no more for it.
+            # A queue that is past the last id of the page has no more for the page.
             last = found[limit - 1][0]
             positions = {
                 base: at for base, at in positions.items() if (at > last if newest else at < last)

@@ -1,4 +1,4 @@
-"""The heartbeat of a pod: its own lease first, then each queue's part."""
+"""The heartbeat of a pod: the pod's own lease first, then the part of each queue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ _STATES = {
 
 
 class _Declared(msgspec.Struct, frozen=True, array_like=True):
-    """What a beat tells of a queue that the pod declares.
+    """The report of a beat on a queue that the pod declares.
 
     :param next_in: microseconds, -1 for none
     """
@@ -59,7 +59,7 @@ class _Declared(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What ``beat.lua`` answers of a queue.
+    """The answer of ``beat.lua`` about a queue.
 
     :param declared: one, or none
     """
@@ -77,7 +77,7 @@ _decode_own = Decoder(tuple[bool, str, int]).decode
 
 
 def _declared_in(doc: str) -> Pod | None:
-    """The pod as it describes itself; None where that cannot be read."""
+    """Return the pod as the pod describes itself. None where that cannot be read."""
     try:
         return decode_pod(doc)
     except UNREADABLE:
@@ -86,11 +86,11 @@ def _declared_in(doc: str) -> Pod | None:
 
 @dataclass
 class _Heard:
-    """What the parts of a store have said to one beat.
+    """The answers of the parts of a store to one beat.
 
     :ivar now: the time of any of them, in microseconds
     :ivar silent: queues that said nothing
-    :ivar admitted: queues in which the pod's lease had run out and it has a new one
+    :ivar admitted: queues in which the pod's lease had run out and the pod has a new one
     """
 
     lease_held: bool
@@ -101,11 +101,11 @@ class _Heard:
 
 
 class Beats:
-    """Beats; on one server each is one step, once it is known which queues the pod declares.
+    """Sends beats. On one server each is one step, once the queues that the pod declares are known.
 
     With more queues than a step takes the pod's own lease is renewed a step before theirs. In a
-    cluster each part is a step of its own, and the lease counts queue by queue: see ``_in_parts``.
-    So it does on one server once a queue was met there that cannot be read.
+    cluster each part is a separate step, and the lease counts queue by queue: see ``_in_parts``.
+    The same holds on one server once a queue was met there that cannot be read.
     """
 
     def __init__(self, db: Database) -> None:
@@ -153,7 +153,7 @@ class Beats:
     async def _earlier(
         self, lease: PodLease, places: Mapping[str, Sequence[int]], claims: Sequence[HeldClaim]
     ) -> Mapping[str, Sequence[str]]:
-        """Beat for what is too much for one step: by queue the states of its first claims."""
+        """Beat for what one step cannot hold. Return by queue the states of the first claims."""
         states: dict[str, list[str]] = {queue: [] for queue in places}
         share = max(1, _BEATS_AT_ONCE // max(1, min(len(places), BASES_AT_ONCE)))
         for queue, indexes in places.items():
@@ -181,7 +181,7 @@ class Beats:
         else:
             held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
             found = _declared_in(doc) if doc else None
-            # A pod whose record is spoilt registers again, which writes it anew.
+            # A pod whose record is spoilt registers again, which writes the record anew.
             held, declared = held and found is not None, found.queues if found else ()
             self._declared = (lease, declared)
             parts = beat.parts(self._db, declared, beat.length if held else 0)
@@ -194,16 +194,16 @@ class Beats:
         return _Heard(is_held, answers, now, quiet)
 
     async def _in_parts(self, beat: "_Asked") -> _Heard:
-        """Every part renews what it holds, whatever becomes of the others.
+        """Let every part renew what it holds, also when others fail.
 
-        The queues' copies of the lease are what claims and grants go by. So a pod that holds one of
-        them has lived: it keeps its own lease with the fleet, also one that ran out while the
-        fleet's part was silent, and is admitted again to queues whose part was.
+        Claims and grants go by the queues' copies of the lease. So a pod that holds one of them has
+        lived: the pod keeps its own lease with the fleet, also one that ran out while the fleet's
+        part was silent, and is admitted again to queues whose part was.
         """
         fleet, lease = self._db.keys.fleet, beat.lease
         own = (lease.host_id, lease.epoch, beat.length)
         declared = self._known(lease)
-        # Asked together, once it is known which queues those are.
+        # One question for all, once it is known which queues those are.
         parts = beat.parts(self._db, declared, beat.length) if declared else {}
         raw, silent = await self._db.run_some("beat", {fleet: own} | parts, msgspec.Raw)
         pod: Pod | None = None
@@ -258,11 +258,11 @@ class Beats:
 
 @dataclass(frozen=True)
 class _Asked:
-    """One beat.
+    """A single beat.
 
     :ivar places: the positions of claims, by queue
     :ivar length: of the lease, microseconds
-    :ivar earlier: the states of a queue's first claims, as steps before have told them
+    :ivar earlier: the states of a queue's first claims, from steps before
     """
 
     lease: PodLease
@@ -272,7 +272,7 @@ class _Asked:
     earlier: Mapping[str, Sequence[str]]
 
     def parts(self, db: Database, declared: Sequence[str], renewal: int) -> dict[str, object]:
-        """What is asked of each queue that the pod declares or that it has claims of."""
+        """Return the request to each queue that the pod declares or has claims of."""
         parts: dict[str, object] = {}
         for queue in dict.fromkeys((*declared, *self.places)):
             listed, states = self.places.get(queue, ()), self.earlier.get(queue, ())

@@ -27,7 +27,7 @@ _appended = count(1)
 
 
 class _StoredEvent(msgspec.Struct, frozen=True, array_like=True):
-    """What ``events.lua`` answers."""
+    """The answer of ``events.lua``."""
 
     at: int
     number: int
@@ -38,7 +38,7 @@ class _StoredEvent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Minute(msgspec.Struct, frozen=True, array_like=True):
-    """What ``metrics.lua`` answers: names or buckets and their counts, in turn."""
+    """The answer of ``metrics.lua``: names or buckets and their counts, in turn."""
 
     minute: int
     counts: list[str | int]

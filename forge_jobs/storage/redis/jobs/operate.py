@@ -1,4 +1,4 @@
-"""What operators do to jobs, in bounded batches that visit in id order."""
+"""The verbs of operators, in bounded batches that visit in id order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _Outcomes = list[tuple[JobId, str]]
 
 @dataclass(frozen=True)
 class _Visit:
-    """Which jobs one call visits, per base of a queue; looked at again by the step itself.
+    """The jobs that one call visits, per base of a queue. The step itself looks at them again.
 
     :param outside: named jobs in queues that are not meant
     :param missing: named jobs that are nowhere
@@ -37,8 +37,8 @@ async def operate(
 ) -> BulkOutcome:
     """Do ``verb`` (the name of its script) to the next matching jobs.
 
-    Step by step, each of a bounded number of jobs: one that dies in between has dealt with the
-    first. A requeue of jobs that come after others is a step of its own.
+    Step by step, each of a bounded number of jobs: a call that dies in between has dealt with the
+    first. A requeue of jobs that come after others is a separate step.
     """
     check_limit(limit)
     after = check_cursor(cursor) or ""

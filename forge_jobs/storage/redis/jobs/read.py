@@ -27,7 +27,7 @@ _LINES_AT_ONCE = 500
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lines.lua`` answers of a job: texts, "" for what is not set."""
+    """The answer of ``lines.lua`` about a job: texts, "" for a value that is not set."""
 
     status: str
     cause: str
@@ -46,9 +46,9 @@ class _Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Counts(msgspec.Struct, frozen=True, array_like=True):
-    """What ``counts.lua`` answers.
+    """The answer of ``counts.lua``.
 
-    :param oldest_due_for: microseconds; -1: nothing is due
+    :param oldest_due_for: microseconds. -1: nothing is due
     """
 
     exists: bool

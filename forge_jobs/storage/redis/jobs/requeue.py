@@ -2,7 +2,7 @@
 
 Parents may be in other slots. So edges and parents are read first, the children are noted with the
 parents that they will wait for, and then the jobs are requeued, if their edges are still those that
-were read. A child that was noted for nothing is told what does not concern it.
+were read. A child that was noted in vain ignores the parent's end.
 """
 
 from collections import defaultdict
@@ -33,9 +33,9 @@ _AllPlans = Mapping[str, Mapping[JobId, _Plan]]
 
 
 class _Link(msgspec.Struct, frozen=True, array_like=True):
-    """What ``links.lua`` answers of a job.
+    """The answer of ``links.lua`` about a job.
 
-    :param refusal: why it is not requeued whatever it waits for, False for no such reason
+    :param refusal: why the job is not requeued in any case, False for no such reason
     :param flat: parents and edges in turn
     """
 
@@ -52,14 +52,14 @@ class _Link(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Parent(msgspec.Struct, frozen=True, array_like=True):
-    """What ``relink.lua`` answers of a parent that may be gone: then its status is empty."""
+    """The answer of ``relink.lua`` about a parent. The status is empty when the parent is gone."""
 
     status: str
     seq: int
 
 
 async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
-    """Requeue jobs; what became of each.
+    """Requeue jobs. Return the outcome of each.
 
     :param parts: the filter, as scripts take it
     :param ids: by base of their queue
@@ -99,7 +99,7 @@ def _any_edge(links: Mapping[str, Iterable[_Link]]) -> bool:
 
 
 class _Plans:
-    """What becomes of the edges of the jobs of one call."""
+    """The new edges of the jobs of one call."""
 
     def __init__(self, db: Database, links: Mapping[str, Sequence[_Link]]) -> None:
         self._db = db
@@ -112,7 +112,7 @@ class _Plans:
         self._unknown: set[JobId] = set()
 
     async def make(self) -> dict[str, dict[JobId, _Plan]]:
-        """Per base and job why it is refused, and its edges before and after."""
+        """Per base and job why the job is refused, and the edges before and after."""
         await self._read_parents()
         refused = {
             link.id
@@ -168,7 +168,7 @@ class _Plans:
             await self._look_for_news(gone)
 
     async def _look_for_news(self, gone: Sequence[tuple[JobId, JobId]]) -> None:
-        """Look in all queues for news of parents that are not there, which lie where those were."""
+        """Look in all queues for the ends of parents that are not there, noted where those were."""
         queues = await queue_names(self._db)
         requests = {self._db.keys.queue(queue): gone for queue in queues}
         answers, silent = await self._db.run_some("awaited", requests, list[tuple[str, str]])
@@ -179,7 +179,7 @@ class _Plans:
             }
 
     def _coming(self, refused: Collection[JobId]) -> set[JobId]:
-        """What is requeued: of two jobs with one key the first, in the order of a visit."""
+        """Return the jobs to requeue: of two jobs with one key the first of the visit."""
         coming: set[JobId] = set()
         for found in self._links.values():
             keys: set[str] = set()
@@ -194,7 +194,7 @@ class _Plans:
         self, child: JobId, parent: JobId, edge: Edge, coming: Collection[JobId]
     ) -> EdgeState | None:
         if (parent, child) in self._awaited:
-            # The news of how the parent ended are still under way.
+            # The handover of the parent's end is still under way.
             return edge.state
         if parent in coming:
             return EdgeState.OPEN

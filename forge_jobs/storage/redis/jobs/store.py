@@ -1,4 +1,4 @@
-"""The jobs of a Redis store: each method is one script per queue it concerns, or a few."""
+"""The jobs of a Redis store: each method is one script per queue concerned, or a few."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta

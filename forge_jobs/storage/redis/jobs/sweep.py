@@ -1,7 +1,7 @@
 """The sweep: mends what one server has lost of that which several keep together.
 
-A locator and its job, an edge and the note of it with the parent, lie in different slots, and a
-failover may undo the last writes of one alone. A call that is under way looks the same. So what
+A locator and its job, an edge and the note of the edge with the parent, lie in different slots, and
+a failover may undo the last writes of one alone. A call that is under way looks the same. So what
 looks lost is only noted, looked at again in each later call, and mended when it has stood so for a
 minute.
 """
@@ -33,7 +33,7 @@ _MOST_SUSPECTS = 10_000
 
 
 class _Survey(msgspec.Struct, frozen=True, array_like=True):
-    """What ``survey.lua`` answers of a queue."""
+    """The answer of ``survey.lua`` about a queue."""
 
     blocked: list[tuple[JobId, list[str]]]
     last_blocked: str
@@ -51,7 +51,7 @@ class _Place(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """A blocked job and a parent that it waits for."""
+    """A blocked job and a parent that the job waits for."""
 
     queue: str
     child: JobId
@@ -60,7 +60,7 @@ class _Wait(NamedTuple):
 
     @property
     def link(self) -> str:
-        """As the parent notes it."""
+        """Return the edge as the parent notes it."""
         return f"{queue_tag(self.queue)} {self.edge.on_failure}"
 
 
@@ -68,7 +68,7 @@ _Suspect = _Wait | Mended
 
 
 class Sweeper:
-    """Sweeps; remembers how far it has looked, and what it must look at again."""
+    """Sweeps, and remembers how far the last call looked, and what to look at again."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -98,7 +98,7 @@ class Sweeper:
         )
 
     async def _survey(self, queues: Collection[str], each: int) -> tuple[list[_Wait], set[Mended]]:
-        """Some blocked jobs with what they wait for, and some jobs; suspects are among both."""
+        """Return some blocked jobs with their parents, and some jobs. Both include the suspects."""
         named: defaultdict[str, list[JobId]] = defaultdict(list)
         for one in self._suspects:
             if isinstance(one, _Wait) and one.child not in named[one.queue]:
@@ -123,7 +123,7 @@ class Sweeper:
         return list(waits), jobs
 
     def _stood(self, lost: Iterable[_Suspect]) -> set[_Suspect]:
-        """Those that have stood so for a minute; the others are noted."""
+        """Return the suspects that have stood so for a minute. The others are noted."""
         now = self._db.elapsed()
         self._suspects = {one: self._suspects.get(one, now) for one in islice(lost, _MOST_SUSPECTS)}
         return {one for one, since in self._suspects.items() if now - since >= _STOOD_S}
@@ -131,8 +131,8 @@ class Sweeper:
     # -- children ----------------------------------------------------------------------------
 
     async def _stranded(self, waits: Collection[_Wait]) -> dict[_Wait, str]:
-        """Those that nobody will tell, with the base to tell them from. Of what lies on servers
-        that do not answer nothing is known."""
+        """Return the edges that no parent will ever settle, with the base to settle them from.
+        Nothing is known of those on servers that do not answer."""
         db = self._db
         located, unknown = await locate_some(db, {one.parent for one in waits})
         bases = {
@@ -148,7 +148,7 @@ class Sweeper:
         }
         if not lost:
             return {}
-        # News of a parent that was removed lie where it was.
+        # The end of a parent that was removed is noted where the parent was.
         pairs = [(one.parent, one.child) for one in lost]
         try:
             awaited = await in_every_queue(db, "awaited", pairs, list[tuple[JobId, JobId]])
@@ -177,13 +177,13 @@ class Sweeper:
 
     async def _unlocated(self, jobs: Collection[Mended]) -> list[Mended]:
         located, unknown = await locate_some(self._db, {one.job_id for one in jobs})
-        # What looked lost before does so until its locator is found.
+        # A suspect stays a suspect until its locator is found.
         unknown -= {one.job_id for one in self._suspects if isinstance(one, Mended)}
         found = {*located, *unknown}
         return await self._there([one for one in jobs if one.job_id not in found])
 
     async def _there(self, jobs: Collection[Mended]) -> list[Mended]:
-        """Those that are stored."""
+        """Return the jobs that are stored."""
         every = filter_parts(JobFilter())
         ids: defaultdict[str, list[JobId]] = defaultdict(list)
         for one in jobs:

@@ -1,6 +1,6 @@
-"""Locators whose job is not there: it was never stored, or was lost.
+"""Locators whose job is not there: the job was never stored, or was lost.
 
-Retention takes those of jobs that were removed.
+Retention takes the locators of jobs that were removed.
 """
 
 from collections import defaultdict
@@ -44,12 +44,12 @@ class DanglingLocators:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._number = 0
-        # How far the scan of each hash is; 0: it has ended.
+        # How far the scan of each hash is. 0: the scan has ended.
         self._cursors: dict[str, int] = {}
 
     async def forget(self, known: Collection[str]) -> tuple[int, list[str]]:
-        """Go one step on; how many locators of jobs that are not there were taken away, and queues
-        with jobs that are not among those that are known."""
+        """Go one step on. Return how many locators of jobs that are not there were taken away, and
+        the queues with jobs that are not among those that are known."""
         db = self._db
         located: defaultdict[str, list[JobId]] = defaultdict(list)
         for job_id, queue in await self._next():
@@ -68,7 +68,7 @@ class DanglingLocators:
         return forgotten, strange
 
     async def _barred(self, missing: _Ids) -> dict[str, list[JobId]]:
-        """Those whose locators may go, as nobody can store a job by them any more."""
+        """Return those whose locators may go, because no call can store a job by them any more."""
         db = self._db
         settled, _ = await _ask(db, "settled", missing, list[list[tuple[str, JobId, str]]])
         bars: defaultdict[str, list[tuple[JobId, int]]] = defaultdict(list)
@@ -114,7 +114,7 @@ class DanglingLocators:
 async def _ask(
     db: Database, script: str, ids_of: _Ids, answer: type[list[list[T]]], *, source: bool = False
 ) -> tuple[list[T], set[JobId]]:
-    """Run a script of ``{ queue, ids }`` at the locators of the ids; all that it answers, and the
+    """Run a script of ``{ queue, ids }`` at the locators of the ids. Return all answers, and the
     ids whose locators do not answer, or are elsewhere by now.
 
     :param source: at those that are still to be moved

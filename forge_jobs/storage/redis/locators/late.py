@@ -1,8 +1,9 @@
 """Locators that are written after their jobs, because their server did not answer in time.
 
 Only jobs with ids of our making are stored so: no other call can store such an id elsewhere. The
-queue notes which jobs these are (``unlocated``) in the step that stores them. Who has stored them
-writes the locators as soon as their server answers; the sweep does, when that process is gone.
+queue notes which jobs these are (``unlocated``) in the step that stores them. The process that has
+stored them writes the locators as soon as their server answers. The sweep does, when that process
+is gone.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ _MOST = 10_000
 
 
 class LateLocators:
-    """Those of the jobs that one bundle has stored."""
+    """The late locators of the jobs that one bundle has stored."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -62,7 +63,7 @@ class LateLocators:
 
 
 async def mend(db: Database, queues: Collection[str]) -> int:
-    """Write the locators that these queues have noted as not written; how many."""
+    """Write the locators that these queues have noted as not written. Return how many."""
     noted = await in_some_queues(db, "unlocated", queues, _MOST, list[JobId])
     return len(await write(db, {queue: ids for queue, ids in noted.items() if ids}))
 

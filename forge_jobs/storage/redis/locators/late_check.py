@@ -1,8 +1,7 @@
 """Opens a cluster whose server of the fleet's own records is silent, and checks the layout later.
 
-The layout is noted with those records. Which programs work with it also stands beside the
-locators, on every server, so that much is checked at once; a store that does not say so there is
-not opened.
+The layout is noted with those records. Which programs work with it also stands beside the locators,
+on every server, so that much is checked at once. A store that does not say so there is not opened.
 """
 
 import asyncio

@@ -15,14 +15,14 @@ from forge_jobs.storage.redis.locators.moving import look_again
 
 
 def has_own_id(job: NewJob) -> bool:
-    """The id was made for this job alone: neither a caller nor a schedule chose it."""
+    """Return whether the id was made for this job alone, not chosen by a caller or a schedule."""
     return not (job.fingerprint or job.schedule)
 
 
 class Ids(NamedTuple):
     """Ids of one hash of locators, and for some of them the locator that may be replaced.
 
-    :ivar source: the hash that says what this one does not; '' for none
+    :ivar source: the hash that holds what this one lacks. '' for none
     """
 
     ids: list[str]
@@ -31,18 +31,18 @@ class Ids(NamedTuple):
 
 
 class _Located(msgspec.Struct, frozen=True, array_like=True):
-    """What ``locate.lua`` answers."""
+    """The answer of ``locate.lua``."""
 
     elsewhere: list[tuple[str, str]]
     marks: list[tuple[str, int]]
 
 
 class Locating:
-    """In a cluster the locators are written a step before the jobs.
+    """The locators of one call. In a cluster they are written a step before the jobs.
 
-    A locator whose server does not answer is left for later, where the id is of our making: nobody
-    else can store it in another queue. An id of the caller's needs its locator, or two calls could
-    store it twice.
+    A locator whose server does not answer is left for later, where the id is of our making: no
+    other caller can store that id in another queue. An id of the caller's needs its locator, or two
+    calls could store the job twice.
     """
 
     def __init__(self, db: Database, requests: Sequence[NewJob]) -> None:
@@ -70,11 +70,11 @@ class Locating:
         return found
 
     def marks(self, indexes: Iterable[int]) -> list[int | bool]:
-        """Of the locators of requests; False for one that was left."""
+        """Return the locators of requests, False for one that was left."""
         return [self._marks.get(self._requests[index].id, False) for index in indexes]
 
     async def write(self, groups: Mapping[str, Iterable[int]]) -> list[tuple[str, str]]:
-        """Write the locators of requests, in a cluster; or answer those of ids that are, or were,
+        """Write the locators of requests, in a cluster. Or answer those of ids that are, or were,
         in another queue.
 
         :raises Unavailable: the locator of an id of the caller's cannot be written
@@ -94,7 +94,7 @@ class Locating:
         left: defaultdict[str, dict[JobId, str]] = defaultdict(dict)
         mine = {one.id: one.queue for one in self._requests if has_own_id(one)}
         every = [self._requests[index].id for indexes in groups.values() for index in indexes]
-        # Nobody has written one of our own in a hash of before.
+        # No call has written one of our own in an old hash.
         seen = self._db.places.states
         older, unknown = await read_sources(self._db, set(every) - mine.keys(), some=True)
         if self._db.places.states != seen:
@@ -128,8 +128,8 @@ class Locating:
         return [pair for answer in written for pair in answer.elsewhere]
 
     def places(self, located: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, int]]]:
-        """By base of the queue that has them, or had them, ids with their marks; their locators may
-        be replaced from now on."""
+        """Return by base of the queue that has them, or had them, ids with their marks. Their
+        locators may be replaced from now on."""
         by_base: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         for job_id, locator in located:
             base = self._db.keys.queue(queue_in(locator.encode()))

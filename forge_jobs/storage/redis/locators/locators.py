@@ -50,8 +50,8 @@ async def _locate(
 async def read_sources(
     db: Database, ids: Iterable[str], *, some: bool
 ) -> tuple[dict[str, bytes], set[str]]:
-    """The locators that have not been moved yet, of ids whose hash is on the way; and the ids of
-    which that is not known."""
+    """Return the locators that have not been moved yet, of ids whose hash is on the way, and the
+    ids of which that is not known."""
     sources: dict[str, list[str]] = {}
     for job_id in ids:
         if source := db.places.source(job_id):

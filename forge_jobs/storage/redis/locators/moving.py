@@ -1,9 +1,9 @@
-"""Moves the locators of a cluster from the hashes of before to those over which they are spread.
+"""Moves the locators of a cluster from the old hashes to those over which they are spread.
 
-One old hash after the other. The first step ends all writes there; then all its locators are
-copied, and taken away a minute later, so that a failover which loses copies loses no locator. Each
-step is short, and may be done by several pods at once, or again: a new leader goes on where the
-last one has ended. See ``places.py`` for who looks where meanwhile.
+One old hash after the other. The first step ends all writes there. Then all locators are copied,
+and taken away a minute later, so that a failover which loses copies loses no locator. Each step is
+short, and may be done by several pods at once, or again: a new leader goes on where the last one
+has ended. See ``places.py`` for who looks where meanwhile.
 """
 
 from collections import defaultdict
@@ -35,11 +35,11 @@ _WAITING = 4
 
 
 class Stage(msgspec.Struct, frozen=True, array_like=True):
-    """What ``moves.lua`` answers of an old hash.
+    """The answer of ``moves.lua`` about an old hash.
 
-    :param text: what stands under its key
+    :param text: what stands under the key
     :param left: how many locators are still to be moved
-    :param now: the time of its server, microseconds
+    :param now: the time of the server, microseconds
     """
 
     text: str
@@ -48,19 +48,19 @@ class Stage(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def works_from(self) -> int:
-        """Which programs the key says that the store works with; 0: it says nothing of it."""
+        """The version from which on programs work with the store, as the key says. 0: unknown."""
         _, _, number = self.text.partition("all from=")
         return int(number or 0)
 
     @property
     def since(self) -> int | None:
-        """When all its locators had been copied; None: they have not been."""
+        """When all locators of the hash had been copied. None: they have not been."""
         word = self.text.removeprefix("moving since ")
         return int(word) if word != self.text else None
 
 
 async def look(db: Database) -> dict[int, Stage]:
-    """Look how far the old hashes are, those whose servers do not answer excepted; note it."""
+    """Look how far the old hashes are, those of silent servers excepted, and note the stages."""
     bases = db.places.old_bases()
     answers, _ = await db.run_some("moves", dict.fromkeys(bases, True), Stage)
     stages = {bases[base]: stage for base, stage in answers.items()}
@@ -95,9 +95,9 @@ async def begin(db: Database) -> None:
 
 
 async def _end(db: Database) -> None:
-    """Note under each key that nothing is left in any: so one of them that answers says it all.
+    """Note under each key that nothing is left in any, so that one key that answers says it all.
 
-    Which programs work with the store is said there too, on all servers; the layout is on one.
+    Which programs work with the store is said there too, on all servers. The layout is on one.
     """
     if db.places.are_spread:
         try:
@@ -120,7 +120,7 @@ class _Round:
 
 
 class Mover:
-    """Goes on with the move; remembers how far it has come."""
+    """Goes on with the move, and remembers how far the move has come."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -128,10 +128,10 @@ class Mover:
         self._must_stand = _STOOD_US if db.is_cluster else 0
 
     async def go_on(self) -> int:
-        """Take some steps; how many locators were looked at.
+        """Take some steps. Return how many locators were looked at.
 
-        Begins only in a cluster, and when its layout is noted: then no program that does not know
-        it is started any more. What has begun is gone on with anywhere.
+        The move begins only in a cluster whose layout is noted: then no program that does not know
+        the move is started any more. A move that has begun goes on anywhere.
         """
         db = self._db
         if db.places.is_said or not (any(db.places.states) or await self._may_begin()):
@@ -146,7 +146,7 @@ class Mover:
             try:
                 text, seen = await self._step(number, stages[number])
             except Unavailable:
-                # One of its servers is silent; the others go on.
+                # One of the servers is silent. The others go on.
                 del stages[number]
                 continue
             looked_at += seen
@@ -169,7 +169,7 @@ class Mover:
         return noted is not None and not isinstance(noted, Unavailable)
 
     def _next(self, stages: Mapping[int, Stage]) -> int | None:
-        """The hash to go on with; those of which nothing is known are left out."""
+        """Return the hash to go on with. Those of which nothing is known are left out."""
         waiting = 0
         fresh: int | None = None
         for number, stage in sorted(stages.items()):
@@ -182,7 +182,7 @@ class Mover:
         return fresh if waiting < _WAITING else None
 
     async def _step(self, number: int, stage: Stage) -> tuple[str, int]:
-        """What stands under the key of the hash then, and how many locators were looked at."""
+        """Return the text under the key of the hash then, and how many locators were looked at."""
         db = self._db
         base = db.keys.old_locators(number)
         if not stage.text:
@@ -199,7 +199,7 @@ class Mover:
         return await db.run_one("move_on", base, request, str), len(pairs)
 
     async def _copy(self, pairs: list[tuple[bytes, bytes]]) -> list[str]:
-        """Copy locators to where they belong; the ids of those that were there before."""
+        """Copy locators to their final hashes. Return the ids of those that were there before."""
         keys = self._db.keys
         requests: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for raw_id, locator in pairs:
