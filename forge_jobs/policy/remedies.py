@@ -38,6 +38,26 @@ def run_now(job_id: str) -> str:
     return f"forge-jobs jobs run-now {job_id}"
 
 
+def cancel(job_id: str) -> str:
+    """Cancels a waiting job, and asks the owner of a running one to stop."""
+    return f"forge-jobs jobs cancel {job_id}"
+
+
+def list_crashed(kind: str) -> str:
+    """Shows the jobs of a kind whose process died."""
+    return f"forge-jobs jobs list --kind {shlex.quote(kind)} --cause crashed"
+
+
+def pause_queue(queue: str) -> str:
+    """Lets no further job of a queue start. Running ones go on."""
+    return f"forge-jobs queues pause {shlex.quote(queue)}"
+
+
+def trigger_schedule(name: str) -> str:
+    """Makes the job of a schedule now, beside its occurrences."""
+    return f"forge-jobs cron trigger {shlex.quote(name)}"
+
+
 def requeue(job_id: str) -> str:
     """Gives a job all its attempts again."""
     return f"forge-jobs jobs requeue {job_id}"
@@ -49,5 +69,7 @@ def release_held(job_id: str) -> str:
 
 
 LIST_QUEUES = "forge-jobs queues list"
+LIST_LIMITS = "forge-jobs limits list"
+LIST_SCHEDULES = "forge-jobs cron list"
 LOOK_AT_PODS = "forge-jobs pods"
 EXAMINE = "forge-jobs doctor"

@@ -197,4 +197,119 @@ OBJECTIVES = [
     ),
 ]
 
-JUDGEMENT_BUGS: tuple[Bug, ...] = (*FORECASTS, *PODS, *OBJECTIVES)
+_PROBLEMS = "policy/judgement/problems"
+_JUDGING = f"{_PROBLEMS}/judging"
+_INSTANT = "policy_problems.py::test_a_problem_holds_from_its_instant_on_and_not_before"
+_HEALTHY = "policy_problems.py::test_a_healthy_installation_has_no_problem"
+_CAUSE = "policy_problems.py::test_a_cause_"
+
+PROBLEMS = [
+    in_policy(
+        "problems: they hold an instant late",
+        _JUDGING,
+        "if seen.now >= finding.since + rule.after",
+        "if seen.now > finding.since + rule.after",
+        _INSTANT,
+    ),
+    in_policy(
+        "problems: a rolling deploy is one",
+        _JUDGING,
+        "if seen.now >= finding.since + rule.after",
+        "if seen.now >= finding.since",
+        _INSTANT,
+        _HEALTHY,
+    ),
+    in_policy(
+        "problems: what follows from a cause is listed too",
+        _JUDGING,
+        "        if not any(\n",
+        "        if True or not any(\n",
+        f"{_CAUSE}stands_for_what_follows_from_it",
+    ),
+    in_policy(
+        "problems: a cause in one queue explains all queues",
+        _JUDGING,
+        'for queue in (problem.queue, "")',
+        "for queue in {queue for _, queue in causes}",
+        f"{_CAUSE}explains_its_own_queue_alone",
+    ),
+    in_policy(
+        "problems: a store without a leader explains nothing",
+        _JUDGING,
+        'for queue in (problem.queue, "")',
+        'for queue in (problem.queue or "-",)',
+        "policy_problems.py::test_without_a_leader_slots_and_schedules_are_no_problem_of_their_own",
+    ),
+    in_policy(
+        "problems: the fewest jobs come first",
+        _JUDGING,
+        "                -problem.jobs,\n",
+        "                problem.jobs,\n",
+        "policy_problems.py::test_the_worst_comes_first",
+    ),
+    in_policy(
+        "problems: the newest comes first",
+        _JUDGING,
+        "                problem.since,\n",
+        "",
+        "policy_problems.py::test_the_worst_comes_first",
+    ),
+    in_policy(
+        "problems: an empty queue without a pod is one",
+        f"{_PROBLEMS}/queues",
+        "queue.unserved_since is None or not queue.due or queue.pods",
+        "queue.unserved_since is None or queue.pods",
+        _HEALTHY,
+    ),
+    in_policy(
+        "problems: jobs wait since before they were due",
+        f"{_PROBLEMS}/queues",
+        "    return max(each for each in (since, oldest_due_at) if each is not None)",
+        "    return min(each for each in (since, oldest_due_at) if each is not None)",
+        "policy_problems.py::test_jobs_that_came_after_the_cause_wait_since_they_are_due",
+    ),
+    in_policy(
+        "problems: more slots are offered where some are not granted",
+        f"{_PROBLEMS}/queues",
+        "is_full = queue.granted >= queue.max_workers",
+        "is_full = True",
+        "policy_problems.py::test_more_slots_are_offered_only_when_all_are_granted",
+    ),
+    in_policy(
+        "problems: the usual failures are a burst",
+        f"{_PROBLEMS}/jobs",
+        "max(FEWEST_FAILURES, BURST * group.usual)",
+        "FEWEST_FAILURES",
+        _HEALTHY,
+    ),
+    in_policy(
+        "problems: a short run of a quick kind is a long one",
+        f"{_PROBLEMS}/jobs",
+        "limit = max(LONG * run.usual, SHORTEST)",
+        "limit = LONG * run.usual",
+        _HEALTHY,
+    ),
+    in_policy(
+        "problems: a drain is stuck within its grace",
+        f"{_PROBLEMS}/fleet",
+        "since=pod.draining_since + pod.grace,",
+        "since=pod.draining_since,",
+        _INSTANT,
+    ),
+    in_policy(
+        "problems: a slash in a name leads to another page",
+        f"{_PROBLEMS}/problem",
+        "quote(name, safe='')",
+        "quote(name)",
+        "policy_problems.py::test_names_are_quoted_in_commands_and_pages",
+    ),
+    in_policy(
+        "problems: a name is not quoted for the shell",
+        "policy/remedies",
+        'f"forge-jobs cron trigger {shlex.quote(name)}"',
+        'f"forge-jobs cron trigger {name}"',
+        "policy_problems.py::test_names_are_quoted_in_commands_and_pages",
+    ),
+]
+
+JUDGEMENT_BUGS: tuple[Bug, ...] = (*FORECASTS, *PODS, *OBJECTIVES, *PROBLEMS)
