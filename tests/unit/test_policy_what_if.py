@@ -3,11 +3,13 @@
 import random
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.metrics import Histogram
 from forge_jobs.policy.judgement.load import Load
 from forge_jobs.policy.judgement.waiting import steady_wait
 from forge_jobs.policy.judgement.what_if import Outlook, Verdict, in_words, what_if
@@ -178,6 +180,13 @@ def test_workers_that_were_taken_away_finish_first() -> None:
 
     assert lowered.clears_in is not None
     assert timedelta(0) < lowered.clears_in < timedelta(seconds=3)
+
+
+def test_one_run_of_years_among_many_short_ones_is_no_error() -> None:
+    idle = load(waiting=2, arrived=0, max_workers=1, running=0)
+    odd = msgspec.structs.replace(idle, runs=Histogram({1: 10_000_000, 362: 1}))
+
+    assert what_if(odd).verdict is Verdict.CLEARS
 
 
 def test_without_workers_or_runs() -> None:

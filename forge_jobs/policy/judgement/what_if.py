@@ -23,6 +23,9 @@ _BUCKETS = 0.05
 _BAND = 1.645
 """Standard deviations on each side that hold nine of ten."""
 
+_WIDEST = 20.0
+"""A span of e to this is no statement any more, and wider ones overflow."""
+
 
 class Verdict(StrEnum):
     """The code of an outlook."""
@@ -121,7 +124,7 @@ def _at_work(load: Load, rate: float, runs: Moments, workers: int) -> Outlook:
 
 
 def _clears(load: Load, seconds: float, spread: float, delay: timedelta, *, use: float) -> Outlook:
-    factor = math.exp(_BAND * spread)
+    factor = math.exp(min(_BAND * spread, _WIDEST))
     clears_in, earliest, latest = (
         timedelta(seconds=min(each, 1e12)) for each in (seconds, seconds / factor, seconds * factor)
     )
