@@ -11,6 +11,7 @@ from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.progress import LINE_BYTES
 from forge_jobs.runtime.executors.messages import Frames, FromChild
 from forge_jobs.runtime.executors.remote import Pod, PodNotes
+from forge_jobs.runtime.executors.sending import OwnSocket
 from forge_jobs.storage.protocols import Storage
 from tests.support import process_handlers as jobs
 from tests.support.factories import a_claimed_job, enqueue_one, get_job
@@ -53,7 +54,7 @@ async def test_a_timeout_is_extended_and_tokens_are_taken_from_a_child(storage: 
 async def test_a_line_is_cut_in_the_child_without_a_part_of_a_secret() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        notes = PodNotes(Pod(theirs)).open(a_claimed_job(), ("secret-word",))
+        notes = PodNotes(Pod(OwnSocket(theirs))).open(a_claimed_job(), ("secret-word",))
         notes.add_line(notes.now(), 20, "x" * (LINE_BYTES - 8) + "secret-word" + "y" * 50_000)
         [call] = Frames(FromChild).feed(ours.recv(100_000))
     level, text = msgspec.msgpack.decode(call.arguments, type=tuple[int, str])

@@ -29,19 +29,21 @@ from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.retries import Retry
 from forge_jobs.policy.backoff import retry_delay
 from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.executors.child_log import PodLog
+from forge_jobs.runtime.executors.forks import end_fork, let_go_in_forks
 from forge_jobs.runtime.executors.messages import (
     Answer,
     Ended,
     Frames,
     Load,
     Loaded,
-    LogLine,
     Start,
     Stop,
     ToChild,
     ended,
 )
 from forge_jobs.runtime.executors.remote import Pod, PodClient, PodJobs, PodLimits, PodNotes
+from forge_jobs.runtime.executors.sending import OwnSocket
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.execution import execute
@@ -58,8 +60,6 @@ T = TypeVar("T")
 _TO_CLOSE = 0.5
 """Seconds that clean-ups of shared values have. The pod kills a process that is to quit after one
 second."""
-
-_KEPT_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 
 class _ChildRun(Run):
@@ -87,6 +87,7 @@ class _MainThread:
 
     def __init__(self) -> None:
         self.is_calling = False
+        self._process_id = os.getpid()
         self._run: Run | None = None
         self._is_armed = False
         self._asked: StopReason | None = None
@@ -106,12 +107,15 @@ class _MainThread:
     def call(self, function: Callable[[], Any], context: contextvars.Context) -> ThreadEnd:
         """Call ``function`` now, and return the outcome."""
         future = ThreadEnd(asyncio.get_running_loop())
+        error: BaseException | None = None
+        value = None
         try:
             value = context.run(self._armed, function)
-        except BaseException as error:  # a handler may raise anything
-            future.set_result((None, error))
-        else:
-            future.set_result((value, None))
+        except BaseException as raised:  # a handler may raise anything
+            error = raised
+        if os.getpid() != self._process_id:
+            end_fork(error)
+        future.set_result((value, error))
         return future
 
     def _armed(self, function: Callable[[], Any]) -> Any:
@@ -182,46 +186,8 @@ class _Home:
         return self._on_loop.wait_for(work) if self.is_here() else self._sync.wait_for(work)
 
 
-class _PodLog(logging.Handler):
-    """Sends each record to the log of the pod."""
-
-    def __init__(self, pod: Pod) -> None:
-        super().__init__()
-        self._pod = pod
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send a record. A record that cannot be formatted is reported by the logging module."""
-        try:
-            self._pod.send(_log_line(record))
-        except OSError:
-            pass  # the pod is gone, and this process ends in a moment
-        except Exception:
-            self.handleError(record)
-
-
-def _log_line(record: logging.LogRecord) -> LogLine:
-    traceback = record.exc_text or ""
-    if not traceback and record.exc_info and record.exc_info[0] is not None:
-        traceback = logging.Formatter().formatException(record.exc_info)
-    return LogLine(
-        logger=record.name,
-        level=record.levelno,
-        message=clean_text(record.getMessage(), 64 * 1024),
-        created=record.created,
-        path=record.pathname,
-        line=record.lineno,
-        function=record.funcName or "",
-        traceback=clean_text(traceback, 64 * 1024, keep_end=True),
-        extra={
-            name: value
-            for name, value in record.__dict__.items()
-            if name not in _KEPT_FIELDS and isinstance(value, str | int | float)
-        },
-    )
-
-
 class _Child:
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: OwnSocket) -> None:
         self._connection = connection
         self._jobs: queue.SimpleQueue[Start | None] = queue.SimpleQueue()
         self._loads: queue.SimpleQueue[Load] = queue.SimpleQueue()
@@ -238,7 +204,10 @@ class _Child:
 
     def serve(self) -> None:
         """Run jobs until the pod closes the connection."""
-        signal.signal(signal.SIGTERM, self._main.interrupt)
+        ours = [(signal.SIGINT, _disregard), (signal.SIGTERM, self._main.interrupt)]
+        for signum, handler in ours:
+            signal.signal(signum, handler)
+        let_go_in_forks(ours, self._connection.close)
         threading.Thread(target=self._read, name="forge-jobs-pod", daemon=True).start()
         load = self._loads.get()
         self._take_log(load.log_level)
@@ -259,7 +228,7 @@ class _Child:
 
     def _take_log(self, level: int) -> None:
         root = logging.getLogger()
-        root.handlers[:] = [_PodLog(self._pod)]
+        root.handlers[:] = [PodLog(self._pod)]
         root.setLevel(level)
 
     async def _run_job(self, start: Start, registry: HandlerRegistry, host_id: Any) -> Ended:
@@ -289,6 +258,8 @@ class _Child:
             end = await task
         finally:
             self._run = None
+        if self._connection.is_elsewhere:
+            end_fork(None if end is None else end.exception)
         return ended(_with_delay(end, job, handler))
 
     def _home_of(self, handler: Handler[..., Any]) -> LoopThread:
@@ -315,7 +286,7 @@ class _Child:
 
     def _read(self) -> None:
         frames = Frames(ToChild)
-        while data := self._received():
+        while data := self._connection.receive():
             for message in frames.feed(data):
                 if isinstance(message, Load):
                     self._loads.put(message)
@@ -330,12 +301,6 @@ class _Child:
         if self._run is not None:
             os._exit(1)
         self._jobs.put(None)
-
-    def _received(self) -> bytes:
-        try:
-            return self._connection.recv(256 * 1024)
-        except OSError:
-            return b""
 
     def _stop(self, reason: StopReason) -> None:
         """Stop the run, if one has begun. A second call changes nothing."""
@@ -369,10 +334,13 @@ def _with_delay(
     return structs.replace(end, delay=delay)
 
 
+def _disregard(*_: "int | FrameType | None") -> None:
+    """Do nothing: Ctrl-C is for the pod."""
+
+
 def main() -> None:
     """Serve the pod at the other end of the socket that the command line names."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, lambda *_: None)
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         connection.set_inheritable(False)
-        _Child(connection).serve()
+        _Child(OwnSocket(connection)).serve()

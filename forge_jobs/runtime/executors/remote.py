@@ -3,8 +3,6 @@
 import asyncio
 import concurrent.futures
 import itertools
-import socket
-import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, Unpack
@@ -21,6 +19,7 @@ from forge_jobs.model.payloads import encode_json
 from forge_jobs.model.progress import LINE_BYTES, NewProgress
 from forge_jobs.privacy.secrets import without
 from forge_jobs.runtime.executors.messages import Answer, Call, FromChild, frame, packed
+from forge_jobs.runtime.executors.sending import FrameSender, OwnSocket
 from forge_jobs.runtime.shared.clean_texts import clean_text
 
 R = TypeVar("R")
@@ -42,17 +41,18 @@ class RequestMessage(msgspec.Struct, frozen=True):
 class Pod:
     """The connection to the pod. Any thread may use the methods."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._lock = threading.Lock()
+    def __init__(self, connection: OwnSocket) -> None:
+        self._sender = FrameSender(connection)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, concurrent.futures.Future[msgspec.Raw]] = {}
 
     def send(self, message: FromChild) -> None:
-        """Send a message. Waits while the pod is behind with reading."""
-        data = frame(message)
-        with self._lock:
-            self._connection.sendall(data)
+        """Send a message. Waits while the pod is behind with reading.
+
+        :raises OSError: the pod is gone
+        :raises Elsewhere: this is a process that the handler has forked
+        """
+        self._sender.send(frame(message))
 
     def tell(self, verb: str, *arguments: object) -> None:
         """Call without an answer."""

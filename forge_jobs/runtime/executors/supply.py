@@ -6,6 +6,8 @@ import logging
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from forge_jobs.model.ids import HostId
 from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
@@ -153,16 +155,33 @@ class Child(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            if isinstance(message, Loaded):
-                if not self._loaded.done():
-                    self._loaded.set_result(message.problem)
-            elif isinstance(message, LogLine):
-                _log(message)
-            elif isinstance(message, Call):
-                self._calls(self, message)
-            elif self._answer is not None and not self._answer.done():
-                self._answer.set_result(message)
+        try:
+            for message in self._frames.feed(data):
+                self._hear(message)
+        except msgspec.MsgspecError as error:
+            logger.error(
+                "a process of %s sent what is no message (%s), and is killed: does a handler write "
+                "to descriptors that are not its own?",
+                self._load.registry,
+                error,
+            )
+            self.kill()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._retired:
+            # Of a process that ends, the guardian tells in a moment. Another one is cut off.
+            self.retire()
+
+    def _hear(self, message: FromChild) -> None:
+        if isinstance(message, Loaded):
+            if not self._loaded.done():
+                self._loaded.set_result(message.problem)
+        elif isinstance(message, LogLine):
+            _log(message)
+        elif isinstance(message, Call):
+            self._calls(self, message)
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result(message)
 
     def _has_ended(self, program: "asyncio.Future[ProgramEnd]") -> None:
         self._hang_up()
