@@ -126,7 +126,8 @@ class _Commands:
 
     async def run(self, ctx: JobContext, argv: Sequence[str], cwd: str) -> CommandResult:
         try:
-            program, command, folder = self._allowed(argv, cwd)
+            # In a thread: a folder may be on a disk that answers slowly.
+            program, command, folder = await asyncio.to_thread(self._allowed, argv, cwd)
         except InvalidInput as error:
             raise Dead(f"not allowed: {error}") from None
         running = _Running(argv[0], program, self._max_output)

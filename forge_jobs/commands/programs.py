@@ -10,6 +10,15 @@ from forge_jobs.errors import InvalidInput, RegistrationError, a_type
 from forge_jobs.model.names import check_name
 
 MAX_ARGUMENTS, MAX_ARGUMENT_BYTES = 1_000, 64 * 1024
+MAX_LOOKS = 20_000
+"""Names in a folder that are looked up for the arguments of one command: a tenth of a second."""
+
+_LONGEST_PATH = 4_096
+"""Characters. No longer path can be opened, so what follows in an argument is no part of one."""
+
+_MOST_LINKS = 40
+"""Symbolic links in one path, as for the system."""
+
 _MINIMAL = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 _PIECES = re.compile(r"[=:,@|;<>+\s]")
 
@@ -88,6 +97,7 @@ class Program:
         if len(arguments) > MAX_ARGUMENTS:
             fix = f"give at most {MAX_ARGUMENTS}, or a file that lists the rest"
             raise InvalidInput("argv", f"has {len(arguments)} arguments", fix)
+        looks = Looks(jail, cwd)
         for index, each in enumerate(arguments, 1):
             field = f"argv[{index}]"
             _check_argument(field, each)
@@ -95,7 +105,7 @@ class Program:
                 fix = "ask who runs the worker: the patterns are in Program(arguments=...)"
                 raise InvalidInput(field, f"is {each!r:.200}, which {name!r} does not take", fix)
             if not self.anywhere:
-                jail.check_argument(field, each, cwd)
+                looks.check_argument(field, each)
         return [self.path, *self.before, *arguments]
 
 
@@ -132,18 +142,6 @@ class Jail:
             raise InvalidInput("cwd", f"is {cwd!r:.200}, and there is no such folder", fix)
         return found
 
-    def check_argument(self, field: str, argument: str, cwd: Path) -> None:
-        """Refuse an argument of which a part, read as a path, leaves the folder.
-
-        :raises InvalidInput: names the argument
-        """
-        for part in _paths_in(argument):
-            found = self._resolved(cwd / part)
-            if found is None or found not in self:
-                fix = "give a path in the folder of the commands"
-                problem = f"is {argument!r:.200}, which names a path outside of the folder"
-                raise InvalidInput(field, problem, fix)
-
     @staticmethod
     def _resolved(path: Path) -> Path | None:
         try:
@@ -152,11 +150,84 @@ class Jail:
             return None
 
 
+class Looks:
+    """Looks whether the arguments of one command stay in the jail. The work is bounded.
+
+    :param cwd: where relative paths begin, without symbolic links
+    :ivar count: of the names that were looked up
+    """
+
+    def __init__(self, jail: Jail, cwd: Path) -> None:
+        self.count = 0
+        self._root = str(jail.root)
+        self._cwd = str(cwd)
+
+    def check_argument(self, field: str, argument: str) -> None:
+        """Refuse an argument of which a part, read as a path, leaves the folder.
+
+        :raises InvalidInput: names the argument
+        """
+        for part in _paths_in(argument):
+            found = self._resolved(field, part[:_LONGEST_PATH])
+            if found is None or not self._is_inside(found):
+                fix = "give a path in the folder of the commands"
+                problem = f"is {argument!r:.200}, which names a path outside of the folder"
+                raise InvalidInput(field, problem, fix)
+
+    def _is_inside(self, path: str) -> bool:
+        return path == self._root or path.startswith(self._root.rstrip("/") + "/")
+
+    def _resolved(self, field: str, part: str) -> str | None:
+        """Return the path without symbolic links, as ``os.path.realpath``. None: too many links."""
+        path = "/" if part.startswith("/") else self._cwd
+        names = part.split("/")[::-1]
+        links = 0
+        while names:
+            self._count(field)
+            name = names.pop()
+            if name in {"", "."}:
+                continue
+            if name == "..":
+                path = os.path.dirname(path)
+                continue
+            path = os.path.join(path, name)
+            target = _target(path)
+            if target is not None:
+                links += 1
+                if links > _MOST_LINKS:
+                    return None
+                path = "/" if target.startswith("/") else os.path.dirname(path)
+                names += target.split("/")[::-1]
+        return path
+
+    def _count(self, field: str) -> None:
+        self.count += 1
+        if self.count > MAX_LOOKS:
+            raise InvalidInput(
+                field,
+                f"is one too many: the arguments up to here hold more than {MAX_LOOKS:,} names "
+                "that may be parts of paths",
+                "give fewer, or a file that lists them. Who runs the worker can allow paths "
+                "anywhere: Program(anywhere=True)",
+            )
+
+
+def _target(path: str) -> str | None:
+    """Return where a symbolic link leads. None: there is no link."""
+    try:
+        return os.readlink(path)
+    except (OSError, ValueError):
+        return None
+
+
 def _paths_in(argument: str) -> Iterator[str]:
-    """Return what a program may take for a path: the whole, and the ends behind separators."""
+    """Return what a program may take for a path: the whole, and the ends behind separators.
+
+    Of each, no more than a path can be long.
+    """
     yield argument
     for found in _PIECES.finditer(argument):
-        yield argument[found.end() :]
+        yield argument[found.end() : found.end() + _LONGEST_PATH]
     if argument.startswith("-"):
         yield argument[2:]
         for start in ("/", ".."):

@@ -1,14 +1,24 @@
 """The rules on what a job may ask of a program, held before a process starts."""
 
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forge_jobs import HandlerRegistry, Program, command_handlers
-from forge_jobs.commands.programs import Jail
+from forge_jobs.commands.programs import (
+    MAX_ARGUMENT_BYTES,
+    MAX_ARGUMENTS,
+    MAX_LOOKS,
+    Jail,
+    Looks,
+)
 from forge_jobs.errors import InvalidInput, RegistrationError
 
 ECHO = shutil.which("echo") or "/bin/echo"
@@ -87,6 +97,62 @@ def test_an_argument_that_names_a_path_outside_is_refused(folder: Path, argument
 )
 def test_an_argument_that_stays_inside_is_taken_as_it_is(folder: Path, argument: str) -> None:
     assert _asked(folder, argument) == [ECHO, argument]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["=", " ", "/", "./", "../below/", "a/", "a/ ", "below/../ ", "in/../ ", "to/ "]
+)
+def test_the_work_of_a_check_is_bounded(
+    folder: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "deep").mkdir()
+    (folder / "to").symlink_to("deep/../" * 500 + "deep")
+    jail, asked, read = Jail(folder), 0, os.readlink
+
+    def counted(path: str) -> str:
+        nonlocal asked
+        asked += 1
+        assert asked <= MAX_LOOKS
+        return read(path)
+
+    monkeypatch.setattr(os, "readlink", counted)
+    program = Program(ECHO, arguments=["(?s:.*)"])
+    arguments = [(pattern * MAX_ARGUMENT_BYTES)[:MAX_ARGUMENT_BYTES]] * 100
+    with pytest.raises(InvalidInput, match=r"argv\[\d+\]: (is one too many|.* outside)"):
+        program.command("echo", arguments, jail, jail.folder(""))
+    assert asked <= MAX_LOOKS
+
+
+def test_a_thousand_names_of_files_are_taken(folder: Path) -> None:
+    arguments = [f"--picture=2026/below/picture-{number}.jpg" for number in range(MAX_ARGUMENTS)]
+    plain = [each.removeprefix("--picture=") for each in arguments]
+    assert _asked(folder, *plain) == [ECHO, *plain]
+
+
+@given(
+    names=st.lists(
+        st.sampled_from(["..", ".", "", "file", "below", "out", "in", "new", "root", "up"]),
+        max_size=8,
+    ),
+    is_absolute=st.booleans(),
+)
+def test_paths_are_resolved_as_the_system_does(names: list[str], is_absolute: bool) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        base = Path(place).resolve()
+        root = base / "root"
+        (root / "below").mkdir(parents=True)
+        (root / "file").touch()
+        (root / "out").symlink_to(base)
+        (root / "in").symlink_to("below")
+        (root / "below" / "up").symlink_to("../file")
+        argument = "/".join([*([str(root)] if is_absolute else []), *names])
+        found = Path(os.path.realpath(root / argument))
+        looks = Looks(Jail(root), root)
+        if found == root or root in found.parents:
+            looks.check_argument("argv[1]", argument)
+        else:
+            with pytest.raises(InvalidInput, match="outside"):
+                looks.check_argument("argv[1]", argument)
 
 
 def test_paths_begin_in_the_folder_of_the_command(folder: Path) -> None:

@@ -28,8 +28,8 @@ COMMAND_BUGS = [
     _bug(
         "symbolic links are not followed",
         "commands/programs",
-        "            return path.resolve()\n",
-        "            return Path(os.path.normpath(path))\n",
+        "            target = _target(path)\n",
+        "            target = None\n",
         "programs.py::test_an_argument_that_names_a_path_outside_is_refused",
     ),
     _bug(
@@ -122,5 +122,19 @@ COMMAND_BUGS = [
         "raise Failed(answer.error) if answer.retry else Dead(answer.error)",
         "raise Failed(answer.error)",
         "warm_pool.py::test_an_error_is_a_failure_and_the_process_stays",
+    ),
+    _bug(
+        "the work of a check has no bound",
+        "commands/programs",
+        "        if self.count > MAX_LOOKS:\n",
+        "        if False:\n",
+        "programs.py::test_the_work_of_a_check_is_bounded",
+    ),
+    _bug(
+        "a link is not followed from its folder",
+        "commands/programs",
+        'path = "/" if target.startswith("/") else os.path.dirname(path)',
+        'path = "/" if target.startswith("/") else self._cwd',
+        "programs.py::test_paths_are_resolved_as_the_system_does",
     ),
 ]
