@@ -35,7 +35,8 @@ async def children() -> AsyncIterator[WarmPrograms[Child]]:
     """Children that are gone when the test ends."""
     warm = WarmPrograms(a_child)
     yield warm
-    await warm.close()
+    with anyio.fail_after(20):
+        await warm.close()
 
 
 def a_start(kind: str, payload: Mapping[str, Any]) -> Start:
