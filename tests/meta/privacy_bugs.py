@@ -58,9 +58,23 @@ PRIVACY_BUGS = [
     _bug(
         "encryption: a lost key of another job uses no attempt",
         "runtime/queue/execution",
-        "isinstance(error, KeyMissing) and error.job_id == run.job.claim.job_id",
-        "isinstance(error, KeyMissing)",
+        "isinstance(each, KeyMissing) and each.job_id == run.job.claim.job_id",
+        "isinstance(each, KeyMissing)",
         f"{_RUNTIME}a_lost_key_of_another_job_is_a_failure",
+    ),
+    _bug(
+        "encryption: a lost key in a group of errors uses an attempt",
+        "runtime/queue/execution",
+        "            errors += each.exceptions\n",
+        "            return None\n",
+        f"{_RUNTIME}a_lost_key_in_task_groups_uses_no_attempt",
+    ),
+    _bug(
+        "encryption: an error beside a lost key is forgotten",
+        "runtime/queue/execution",
+        "            lost = each\n        else:\n            return None\n",
+        "            lost = each\n",
+        f"{_RUNTIME}a_lost_key_beside_another_error_is_a_failure",
     ),
     _bug(
         "encryption: results are stored as they are",

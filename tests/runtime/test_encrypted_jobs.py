@@ -1,5 +1,6 @@
 """Encrypted payloads and results: what the store sees, and what a pod without the key does."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -185,6 +186,57 @@ async def test_a_lost_key_of_another_job_is_a_failure(storage: Storage) -> None:
 
     async with a_runtime(storage, handlers).start() as handle:
         outcome = await handle.enqueue(look.request(new_job_id()))
+        job = await ended(storage, outcome.job_id)
+    assert (job.status, job.cause, job.attempt) == (JobStatus.DEAD, Cause.FAILED, 1)
+
+
+async def _lacks(job_id: str) -> None:
+    raise KeyMissing(job_id, "checkpoint", "0a0a0a0a")
+
+
+async def _lacks_among_others(job_id: str, other: BaseException | None) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_lacks(job_id))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if other is not None:
+                raise other
+
+
+def _grouped(*keys: str) -> HandlerRegistry:
+    """A registry whose one handler lacks a key in task groups, one in the other."""
+    handlers = HandlerRegistry(encryption=Encryption(keys))
+
+    @handlers.job("group", max_attempts=1)
+    async def group(ctx: JobContext, beside: str = "") -> None:
+        other: Exception | None = LookupError("beside") if beside == "error" else None
+        if beside == "another job":
+            other = KeyMissing(new_job_id(), "result", "0a0a0a0a")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_lacks_among_others(ctx.job_id, other))
+            tasks.create_task(asyncio.Event().wait())
+
+    return handlers
+
+
+async def test_a_lost_key_in_task_groups_uses_no_attempt(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with JobClient(storage, _grouped(NEW)) as client:
+        outcome = await client.enqueue(EnqueueRequest("group", {}))
+    token = (await stored(storage, outcome.job_id)).token
+    async with a_runtime(storage, _grouped(NEW)).start():
+        job = await given_back(storage, outcome.job_id, token)
+    assert (job.status, job.cause) == (JobStatus.PENDING, Cause.KEY_MISSING)
+    assert (job.attempt, job.errors) == (0, ())
+    assert "encrypted with key 0a0a0a0a" in caplog.text
+
+
+@pytest.mark.parametrize("beside", ["error", "another job"])
+async def test_a_lost_key_beside_another_error_is_a_failure(storage: Storage, beside: str) -> None:
+    async with a_runtime(storage, _grouped(NEW)).start() as handle:
+        outcome = await handle.enqueue(EnqueueRequest("group", {"beside": beside}))
         job = await ended(storage, outcome.job_id)
     assert (job.status, job.cause, job.attempt) == (JobStatus.DEAD, Cause.FAILED, 1)
 

@@ -111,10 +111,28 @@ async def execute(
 def _raised(run: Run, host_id: HostId, error: BaseException) -> AttemptEnd:
     """Return the end of a run with this error. The job is not at fault when the pod lacks a key of
     this very job, of the payload or of the checkpoint."""
-    if isinstance(error, KeyMissing) and error.job_id == run.job.claim.job_id:
+    if (lost := _lost_key(run, error)) is not None:
         run.finish()
-        return AttemptEnd(cause=Cause.KEY_MISSING, exception=error)
+        return AttemptEnd(cause=Cause.KEY_MISSING, exception=lost)
     return _failed(run, host_id, error, Cause.FAILED)
+
+
+def _lost_key(run: Run, error: BaseException) -> KeyMissing | None:
+    """Return the lost key of this job that alone has ended the run.
+
+    Task groups raise a group of errors, also of one. With another error in the group the handler
+    has failed: a run with the key would fail likewise, and the job would show no error.
+    """
+    lost, errors = None, [error]
+    while errors:
+        each = errors.pop()
+        if isinstance(each, BaseExceptionGroup):
+            errors += each.exceptions
+        elif isinstance(each, KeyMissing) and each.job_id == run.job.claim.job_id:
+            lost = each
+        else:
+            return None
+    return lost
 
 
 def _with_failures(
