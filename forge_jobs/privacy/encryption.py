@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 KEYS_VARIABLE = "FORGE_ENCRYPTION_KEYS"
 """The environment variable of :meth:`Encryption.from_environment`."""
 
-_START = '{"forge_jobs.encrypted":'
+ENCRYPTED_START = '{"forge_jobs.encrypted":'
+"""How every encrypted text begins."""
+
 _VERSION = 1
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 _INSTALL = "install forge-jobs[encryption]"
@@ -61,7 +63,7 @@ _decoder = msgspec.json.Decoder(_Envelope)
 
 def is_encrypted(text: str) -> bool:
     """Return True for a payload or result that is encrypted."""
-    return text.startswith(_START)
+    return text.startswith(ENCRYPTED_START)
 
 
 def key_named_by(text: str) -> str:

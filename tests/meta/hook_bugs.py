@@ -29,6 +29,27 @@ HOOK_BUGS = (
         f"{_ENQUEUES}TestOrder::test_the_registrys_is_outermost_and_both_change_the_request",
     ),
     _bug(
+        "a registry forgets that a handler has middleware of its own",
+        "handlers/registry",
+        "        if handler.options.enqueue_middleware:\n",
+        "        if False:\n",
+        f"{_ENQUEUES}TestOrder::test_a_handlers_own_is_found_where_the_registry_has_none",
+    ),
+    _bug(
+        "a registry forgets that an included handler has middleware of its own",
+        "handlers/registry",
+        "        if merged.has_enqueue_middleware:\n",
+        "        if False:\n",
+        f"{_ENQUEUES}TestOrder::test_a_handlers_own_is_found_where_the_registry_has_none",
+    ),
+    _bug(
+        "each enqueue looks for middleware although there is none",
+        "clients/around",
+        "    if registry is None or not registry.has_enqueue_middleware:\n",
+        "    if False:\n",
+        "tests/unit/test_cost_of_an_enqueue.py::test_an_enqueue_without_options_makes_few_calls",
+    ),
+    _bug(
         "an error behind an enqueue is the caller's",
         "clients/around",
         "                if raised is not error:\n",

@@ -127,6 +127,20 @@ class TestOrder:
             await client.enqueue(work_of(inside))
         assert notes == ["inner before {}", "inner after new"]
 
+    @pytest.mark.parametrize("how", ["handler", "kind", "included"])
+    async def test_a_handlers_own_is_found_where_the_registry_has_none(
+        self, storage: Storage, how: str
+    ) -> None:
+        handlers = a_registry(inner)
+        request = work_of(handlers) if how == "handler" else EnqueueRequest("work")
+        if how == "included":
+            own, handlers = handlers, HandlerRegistry()
+            handlers.include(own)
+        async with JobClient(storage, handlers) as client:
+            await client.enqueue(request)
+            await client.enqueue_many([request])
+        assert notes == ["inner before {}", "inner after new"] * 2
+
     async def test_a_duplicate_is_seen_as_one(self, storage: Storage) -> None:
         handlers = a_registry(inner)
         async with JobClient(storage, handlers) as client:

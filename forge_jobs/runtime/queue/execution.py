@@ -26,7 +26,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
-from forge_jobs.privacy.encryption import is_encrypted
+from forge_jobs.privacy.encryption import ENCRYPTED_START
 from forge_jobs.runtime.queue.context_calls import NeverAwaited
 from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.injection.job_scope import JobScope, call_in_thread
@@ -76,7 +76,8 @@ async def execute(
         return not_started(run)
     try:
         text = run.job.payload
-        arguments = handler.decode(run.payload() if is_encrypted(text) else text)
+        is_encrypted = text.startswith(ENCRYPTED_START)
+        arguments = handler.decode(run.payload() if is_encrypted else text)
         if handler.context_parameter is not None:
             arguments[handler.context_parameter] = made = context(run)
     except BaseException as raised:  # validators are the handler's code and may raise anything
@@ -220,7 +221,10 @@ def _returned_class(run: Run, host_id: HostId, value: type[Outcome]) -> AttemptE
 
 def _succeeded(run: Run, host_id: HostId, value: object) -> AttemptEnd:
     try:
-        return AttemptEnd(cause=Cause.SUCCEEDED, result=run.encode_result(value))
+        # Where nothing is encrypted, the handler's text is the one to store.
+        is_plain = run.handler.options.encryption is None
+        encode = run.handler.encode_result if is_plain else run.encode_result
+        return AttemptEnd(cause=Cause.SUCCEEDED, result=encode(value))
     except BaseException as raised:  # encoding calls the result's own code
         # The work is done: a result that JSON cannot carry must not cause a second run.
         record = _record(run, host_id, raised, Cause.SUCCEEDED)

@@ -1,10 +1,10 @@
 """Runs jobs in one slot, one at a time, and reports each end to the worker pool."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from msgspec import structs
 
@@ -115,7 +115,13 @@ class Worker:
                 services.events.record_routine(EventKind.STARTED, run.job.claim, run.job.kind, now)
             if stop_points.ARMED:
                 await stop_points.reach("run:start")
-            end = await self._execute(run)
+            end = await (
+                services.processes.run(run)
+                if run.handler.in_process
+                else execute(
+                    run, services.host_id, self._context, self._take_thread, services.values
+                )
+            )
             # Most runs end well and without hooks, and await nothing more.
             if end is not None and (
                 end.cause is not Cause.SUCCEEDED
@@ -184,12 +190,6 @@ class Worker:
         if self._thread is not None:
             self._services.threads.give_back(self._thread)
         return self._take_thread()
-
-    def _execute(self, run: Run) -> Coroutine[Any, Any, AttemptEnd | None]:
-        services = self._services
-        if run.handler.in_process:
-            return services.processes.run(run)
-        return execute(run, services.host_id, self._context, self._take_thread, services.values)
 
     def _past_its_time(self, run: Run, end: AttemptEnd) -> AttemptEnd:
         """Return the end of a run that was stopped by the timeout. A success keeps a record of the
