@@ -163,10 +163,14 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
         rest = [item for item in rest if item[0].job_id not in done]
         rows, kept = _not_ended(tx, rest)
     told: dict[str, JobStatus] = {}
+    counts: dict[tuple[str, str], int] = {}
     for row in ended:
-        tx.count(row.queue, Cause.SUCCEEDED, row.host_id)
+        counted_as = row.queue, row.host_id
+        counts[counted_as] = counts.get(counted_as, 0) + 1
         if row.has_children:
             told[row.id] = JobStatus.DONE
+    for (queue, host_id), count in counts.items():
+        tx.count(queue, Cause.SUCCEEDED, host_id, by=count)
     if told:
         tell_children(tx, told)
     if not rest:
