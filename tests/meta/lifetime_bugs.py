@@ -110,6 +110,18 @@ LIFETIME_BUGS = [
             ),
         ),
     ),
+    Bug(
+        "redis: a call without unique keys pays for the script of those with",
+        ("tests/backends/redis/test_enqueue_one.py",),
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/enqueue.py",
+                'script == "enqueue" and any(each.unique for each in requests)',
+                'script == "enqueue"',
+            ),
+        ),
+        "redis",
+    ),
     _bug(
         "a queue with jobs is deleted",
         "deleting",

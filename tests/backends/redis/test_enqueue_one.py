@@ -74,7 +74,14 @@ async def test_it_leaves_what_a_batch_would(
     assert (await get_job(storage, job.id)).priority == job.priority
 
 
-@pytest.mark.parametrize(("options", "name"), [({}, "enqueue_one"), ({"tags": ("a",)}, "enqueue")])
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "enqueue_one"),
+        ({"tags": ("a",)}, "enqueue"),
+        ({"unique": Unique("k", "replace")}, "enqueue_keyed"),
+    ],
+)
 async def test_each_kind_of_job_takes_one_round_trip(
     storage: Storage, options: dict[str, Any], name: str
 ) -> None:

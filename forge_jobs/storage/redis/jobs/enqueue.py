@@ -116,7 +116,8 @@ class _Call:
     ) -> None:
         self._db = db
         self._requests = requests
-        self._script = script
+        has_keys = script == "enqueue" and any(each.unique for each in requests)
+        self._script = "enqueue_keyed" if has_keys else script
         self._around = around
         self._outcomes: dict[int, EnqueueOutcome] = {}
         self._locating = Locating(db, requests)

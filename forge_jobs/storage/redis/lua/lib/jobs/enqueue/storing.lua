@@ -38,7 +38,9 @@ local function store_planned(base, request)
     insert_all(base, fresh)
     count('enqueued', '', #fresh)
   end
-  write_replacements(base, replacing)
+  if replacing[1] then
+    write_replacements(base, replacing)
+  end
   if duplicates > 0 then
     count('deduplicated', '', duplicates)
   end
