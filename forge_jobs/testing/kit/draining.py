@@ -288,7 +288,7 @@ class Drain:
             if not ended.done():
                 ended.set_result((run, end))
 
-        Worker(services, on_end).take(job, state, began)
+        Worker(services, on_end).take(job, state, began).begin()
         run, end = await ended
         now = services.clock.elapsed()
         if end is None:
