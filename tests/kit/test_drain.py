@@ -1,5 +1,7 @@
 """``drain``: everything that is due, and what the jobs enqueue."""
 
+from datetime import timedelta
+
 import pytest
 
 from forge_jobs import DEAD_LETTER_KIND, After, JobStatus
@@ -44,6 +46,16 @@ async def test_failures_are_reported_and_stored(forge_kit: Kit) -> None:
     assert "retrying, again in" in repr(drained)
     assert "ValueError: no such order" in repr(drained)
     await forge_kit.assert_enqueued(shop.end, status="failed", payload={"how": "error"}, count=1)
+
+
+async def test_a_retry_has_the_longest_pause_so_that_no_drain_runs_a_failure_again(
+    forge_kit: Kit,
+) -> None:
+    await forge_kit.enqueue(shop.end.request("error"))
+    for pause in (1, 2, 4):
+        [run] = await forge_kit.drain()
+        assert run.delay == timedelta(seconds=pause)
+        await forge_kit.advance(seconds=pause)
 
 
 async def test_a_failure_is_raised_on_request(forge_kit: Kit) -> None:

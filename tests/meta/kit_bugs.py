@@ -68,6 +68,13 @@ KIT_BUGS = (
         f"{_DRAIN}more_than_allowed_is_an_error_that_names_the_jobs",
     ),
     _bug(
+        "a retry may be due within the same drain",
+        "draining",
+        "            rng=_Longest(),\n",
+        "",
+        f"{_DRAIN}a_retry_has_the_longest_pause_so_that_no_drain_runs_a_failure_again",
+    ),
+    _bug(
         "what a job enqueues waits for the next drain",
         "draining",
         "                if len(runs) == before:\n",

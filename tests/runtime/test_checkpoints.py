@@ -12,7 +12,7 @@ from forge_jobs.model.transitions import Finalization
 from forge_jobs.privacy.encryption import Encryption, is_encrypted
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import dead
-from tests.support.runtimes import a_runtime, ended
+from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
@@ -97,7 +97,9 @@ async def test_a_run_that_lost_its_claim_saves_nothing(storage: Storage) -> None
             await ctx.checkpoint(1)
         refusals.append(str(refused.value))
 
-    async with a_runtime(storage, handlers).start() as handle:
+    # A beat would stop the handler before the call.
+    settings = quick_settings(heartbeat_interval=seconds(600), lease=seconds(3600))
+    async with a_runtime(storage, handlers, settings=settings).start() as handle:
         await handle.enqueue(slow.request())
         await wait_until(lambda: refusals, description="the handler was refused")
     assert "was lost" in refusals[0]

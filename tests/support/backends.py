@@ -68,11 +68,18 @@ async def rolled_back(backend: str, folder: Path) -> AsyncGenerator[object | Non
         connection.rollback()
 
 
+_PATIENT = "timeout=30"
+"""A loaded machine may pass the usual five seconds of a call, which these tests are not about."""
+
+
 @asynccontextmanager
 async def _open(backend: str, folder: Path, clock: Clock | None) -> AsyncGenerator[Storage]:
     if backend in ("postgres", POOLED):
         databases.take(folder)
-    async with await open_storage(await url_of(backend, folder), clock=clock) as storage:
+    url = await url_of(backend, folder)
+    if backend != "sqlite":
+        url += f"{'&' if '?' in url else '?'}{_PATIENT}"
+    async with await open_storage(url, clock=clock) as storage:
         yield storage
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
@@ -45,6 +46,16 @@ _LEASE = timedelta(days=365)
 """The pod of a drain sends no beats."""
 
 _FAILURES = frozenset({Cause.FAILED, Cause.TIMED_OUT, Cause.REJECTED})
+
+
+class _Longest(random.Random):
+    """Draws the end of each range: a retry has the longest pause of the policy.
+
+    Pauses are drawn from zero on. With a short one the retry would be due within the same drain.
+    """
+
+    def random(self) -> float:
+        return 1.0
 
 
 class Ran(Struct, frozen=True, kw_only=True):
@@ -228,6 +239,7 @@ class Drain:
             progress=self._progress,
             job_context=self._context,
             values=self._values,
+            rng=_Longest(),
         )
         if self._thread is not None:
             services.threads = _GivenThread(self._thread())

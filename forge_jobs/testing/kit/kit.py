@@ -119,6 +119,7 @@ class Kit(ProgramUnderTest):
 
         Jobs run one at a time: queue by queue, and in each queue in the order of a worker. Due
         schedules fire first. What is due later, such as a retry, stays until :meth:`advance`.
+        Retries have the longest pause of their policy, whatever the jitter.
 
         :param queues: only these. None: all
         :param at_most: how many jobs may run

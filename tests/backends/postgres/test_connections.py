@@ -9,6 +9,7 @@ import anyio
 import pytest
 from sqlalchemy import text
 
+from forge_jobs.clock import SystemClock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -104,23 +105,30 @@ async def test_a_call_whose_connection_is_ended_fails_whole_and_the_next_one_wor
     assert await stored(storage) == 1
 
 
+def _behind_a_lock(tx: Tx) -> None:
+    tx.execute(text("SET LOCAL lock_timeout = 0"))
+    tx.execute(text("SELECT pg_advisory_xact_lock(7)"))
+    enqueue(tx, [new_job()])
+
+
 @pytest.mark.parametrize("how", ["scope", "task"])
 async def test_a_caller_that_is_cancelled_leaves_the_call_to_end_by_itself(
-    storage: Storage, how: str
+    storage: Storage, url: str, how: str
 ) -> None:
     database = database_of(storage)
-    script = sleeping(0.3, lambda tx: enqueue(tx, [new_job()]))
-    if how == "scope":
-        with anyio.move_on_after(0.05) as scope:
-            await database.write(script)
-        assert scope.cancelled_caught
-    else:
-        task = asyncio.ensure_future(database.write(script))
-        await asyncio.wait([task], timeout=0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    assert await stored(storage) == 0
+    async with raw(url) as connection:
+        await connection.execute("SELECT pg_advisory_lock(7)")
+        if how == "scope":
+            with anyio.move_on_after(0.05) as scope:
+                await database.write(_behind_a_lock)
+            assert scope.cancelled_caught
+        else:
+            task = asyncio.ensure_future(database.write(_behind_a_lock))
+            await asyncio.wait([task], timeout=0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await stored(storage) == 0
 
     async def is_stored() -> bool:
         return await stored(storage) == 1
@@ -145,11 +153,8 @@ async def test_a_statement_beyond_the_time_limit_is_given_up(url: str) -> None:
 
 async def test_a_call_that_finds_no_free_connection_in_time_says_so(url: str) -> None:
     async with await open_storage(with_options(url, timeout=1, pool_size=1)) as storage:
-        database = database_of(storage)
-        async with anyio.create_task_group() as group:
-            group.start_soon(database.read, sleeping(0.9, lambda tx: None))
-            group.start_soon(database.read, sleeping(0.9, lambda tx: None))
-            await anyio.lowlevel.checkpoint()
+        until = SystemClock().elapsed() + 60
+        async with database_of(storage)._connections.one(until, once=False):
             with pytest.raises(Unavailable, match="1 connections of the pool"):
                 await storage.jobs.counts()
 

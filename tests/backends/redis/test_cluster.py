@@ -136,7 +136,7 @@ async def test_a_script_waits_while_the_keys_of_its_slot_are_on_their_way(
 
 
 async def test_a_move_that_takes_too_long_is_unavailable(cluster: RedisCluster) -> None:
-    async with opened(cluster.url, timeout=0.3) as database:
+    async with opened(cluster.url, timeout=1) as database:
         base = database.keys.queue("slow")
         await note(database, base)
         move = Move(cluster, key_slot(base.encode()))
