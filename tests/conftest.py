@@ -119,6 +119,9 @@ _SHARED_STATEMENTS = (
 tries them on Postgres too. The rest of the conformance suite is about other statements.
 """
 
+_OF_PODS = ("tests/runtime/", "tests/executors/", "tests/commands/")
+"""Tests of what one pod does. A child of a pod, and a program that a pod starts, know no store."""
+
 _ONLY_SERVERS_HAVE = (
     "cluster/test_store_faults",
     "cluster/test_cases_outages",
@@ -167,7 +170,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _repeats_on_a_cluster(item: pytest.Item) -> bool:
-    of_stores = "conformance/" in item.nodeid or "runtime/" in item.nodeid
+    of_stores = item.nodeid.startswith(("tests/conformance/", *_OF_PODS))
     crosses = any(name in item.nodeid for name in _CROSSES_QUEUES)
     return of_stores and "redis-cluster" in item.name and not crosses
 
@@ -184,7 +187,7 @@ def _goes_another_way(item: pytest.Item) -> bool:
 
 def _asks_only_protocols(item: pytest.Item) -> bool:
     """A runtime uses only the protocols of a store: a file and a server show both kinds."""
-    return "tests/runtime/" in item.nodeid and "postgres" in item.name
+    return item.nodeid.startswith(_OF_PODS) and "postgres" in item.name
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:

@@ -12,7 +12,7 @@ from tests.support import injected_in_processes as jobs
 from tests.support.runtimes import a_runtime, ended, job_because
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.any_store]
 
 BOTH = pytest.mark.parametrize("handler", [jobs.plain, jobs.awaits], ids=["def", "async def"])
 

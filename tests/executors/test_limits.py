@@ -7,7 +7,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support import process_handlers as jobs
 from tests.support.runtimes import a_runtime, ended
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.any_store]
 
 
 @pytest.mark.parametrize("kind", ["grows", "child_grows"])
@@ -22,7 +22,6 @@ async def test_a_handler_above_its_memory_is_killed_and_fails(storage: Storage, 
     assert job.errors[0].message.endswith("max_memory is 200 MiB")
 
 
-@pytest.mark.any_store
 async def test_a_child_is_replaced_after_its_runs(storage: Storage) -> None:
     async with a_runtime(storage, jobs.handlers).start() as handle:
         outcomes = await handle.enqueue_many([jobs.thrice.request() for _ in range(9)])

@@ -13,7 +13,7 @@ from tests.support import process_handlers as jobs
 from tests.support.runtimes import a_runtime, ended, job_because
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.any_store]
 
 
 def process_of(mark: Path) -> int | None:

@@ -80,7 +80,7 @@ async def test_who_waits_for_a_key_for_too_long_is_told_so_and_stores_nothing(
 ) -> None:
     async with JobClient(storage, repeat_for=0.5) as client, drivers_own(url) as (connection, end):
         await storage.jobs.enqueue([new_job(unique=Unique("taken"))], connection=connection)
-        with anyio.fail_after(20), pytest.raises(Unavailable, match="another transaction"):
+        with anyio.fail_after(20), pytest.raises(Unavailable, match="an open transaction"):
             await client.enqueue(EnqueueRequest(KIND), unique_key="taken")
         await end(False)
     assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 0
