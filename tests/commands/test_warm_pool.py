@@ -62,6 +62,19 @@ async def test_a_process_answers_one_job_after_another() -> None:
     assert second == [first[0], 1, [1]]
 
 
+async def test_no_process_of_a_pool_has_the_environment_of_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORGE_STORAGE_URL", "postgresql://user:password@db/jobs")
+    before = processes_below()
+    async with a_pool(environ={"TZ": "UTC"}) as pool:
+        await _asked(pool)
+        guardian_and_program = processes_below() - before
+        environs = [psutil.Process(each).environ() for each in guardian_and_program]
+    minimal = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
+    assert environs == [minimal | {"TZ": "UTC"}] * 2
+
+
 async def test_calls_at_once_get_a_process_each() -> None:
     async with a_pool() as pool:
         answers = await asyncio.gather(*(_asked(pool, value=n) for n in range(3)))

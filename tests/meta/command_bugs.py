@@ -137,4 +137,11 @@ COMMAND_BUGS = [
         'path = "/" if target.startswith("/") else self._cwd',
         "programs.py::test_paths_are_resolved_as_the_system_does",
     ),
+    _bug(
+        "programs of a pool get the environment of the worker",
+        "commands/speaking",
+        "                    environ=self._environ,\n",
+        "",
+        "warm_pool.py::test_no_process_of_a_pool_has_the_environment_of_the_worker",
+    ),
 ]
