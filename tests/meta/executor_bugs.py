@@ -159,4 +159,18 @@ EXECUTOR_BUGS = [
         "            pass\n\n    def connection_lost",
         "forks.py::test_a_handler_that_writes_to_the_connection_is_killed",
     ),
+    _bug(
+        "process: a plain handler cannot run an event loop",
+        "child",
+        "        events._set_running_loop(None)\n",
+        "",
+        "unruly_handlers.py::test_a_plain_handler_may_run_an_event_loop",
+    ),
+    _bug(
+        "process: signal handlers of a job stay for the next",
+        "child",
+        "        self._take_signals()\n        home",
+        "        home",
+        "unruly_handlers.py::test_signal_handlers_that_a_job_leaves_behind_do_not_reach_the_next",
+    ),
 ]

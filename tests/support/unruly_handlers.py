@@ -4,6 +4,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -107,6 +108,40 @@ def writes_rubbish() -> None:
     """Write to the descriptor of the connection, and wait."""
     os.write(int(sys.argv[1]), b"\0\0\0\2xy")
     time.sleep(20)
+
+
+@handlers.job("unruly.has_a_loop", executor="process", max_attempts=1)
+def has_a_loop() -> str:
+    """Run a coroutine on an event loop of the handler."""
+
+    async def answer() -> str:
+        return await asyncio.to_thread(str, "of a loop")
+
+    return asyncio.run(answer())
+
+
+@handlers.job("unruly.has_a_loop_and_a_value", executor="process", max_attempts=1)
+def has_a_loop_and_a_value(note: str, value: str = Depends(noted)) -> str:
+    """Run a coroutine on an event loop of the handler."""
+    return has_a_loop.function() + value
+
+
+@handlers.job("unruly.takes_signals", executor="process")
+def takes_signals() -> int:
+    """Leave handlers of signals behind, as some libraries do."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return os.getpid()
+
+
+@handlers.job("unruly.waits", executor="process")
+def waits(ctx: JobContext, mark: str) -> None:
+    """Wait until interrupted, and say why."""
+    _note(mark)
+    try:
+        time.sleep(600)
+    finally:
+        Path(f"{mark}.reason").write_text(str(ctx.stop_reason))
 
 
 @handlers.job("unruly.closes", executor="process", max_crashes=1)

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+from asyncio import events
 from collections.abc import Callable, Coroutine
 from functools import cached_property
 from types import FrameType
@@ -106,13 +107,18 @@ class _MainThread:
 
     def call(self, function: Callable[[], Any], context: contextvars.Context) -> ThreadEnd:
         """Call ``function`` now, and return the outcome."""
-        future = ThreadEnd(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        future = ThreadEnd(loop)
         error: BaseException | None = None
         value = None
+        # As in a thread, where a plain function may run an event loop.
+        events._set_running_loop(None)
         try:
             value = context.run(self._armed, function)
         except BaseException as raised:  # a handler may raise anything
             error = raised
+        finally:
+            events._set_running_loop(loop)
         if os.getpid() != self._process_id:
             end_fork(error)
         future.set_result((value, error))
@@ -201,13 +207,12 @@ class _Child:
         # Values that live as long as this process.
         self._values = PodValues(None)
         self._main_id = threading.get_ident()
+        self._signals = [(signal.SIGINT, _disregard), (signal.SIGTERM, self._main.interrupt)]
 
     def serve(self) -> None:
         """Run jobs until the pod closes the connection."""
-        ours = [(signal.SIGINT, _disregard), (signal.SIGTERM, self._main.interrupt)]
-        for signum, handler in ours:
-            signal.signal(signum, handler)
-        let_go_in_forks(ours, self._connection.close)
+        self._take_signals()
+        let_go_in_forks(self._signals, self._connection.close)
         threading.Thread(target=self._read, name="forge-jobs-pod", daemon=True).start()
         load = self._loads.get()
         self._take_log(load.log_level)
@@ -226,6 +231,10 @@ class _Child:
         self._loop.run_until_complete(self._values.close(lambda: until))
         self._loop.close()
 
+    def _take_signals(self) -> None:
+        for signum, handler in self._signals:
+            signal.signal(signum, handler)
+
     def _take_log(self, level: int) -> None:
         root = logging.getLogger()
         root.handlers[:] = [PodLog(self._pod)]
@@ -239,6 +248,8 @@ class _Child:
         run = _ChildRun(job, handler, start.worker_id, 0.0, self._loop, patience=float("inf"))
         run.pod = self._pod
         self._main.expect(run)
+        # The job before may have left handlers of its own.
+        self._take_signals()
         home = self._home_of(handler)
         try:
             task = self._loop.create_task(
