@@ -108,11 +108,10 @@ CLAIM_BUGS = (
         '_place = attrgetter("run_at", "id")',
         '_place = attrgetter("crashes")',
     ),
-    _of_sqlite(
-        "jobs of others are read one by one",
+    Bug(
+        "claims: jobs of others are read one by one",
         ("tests/backends/sqlite/test_claims_by_kind.py",),
-        "jobs.c.kind == _kind,\n        tuple_(",
-        'jobs.c.kind + "" == _kind,\n        tuple_(',
+        (Edit(f"{_SQL}hot/claim.py", "AND kind = :kind AND", "AND kind || '' = :kind AND"),),
     ),
     Bug(
         "claims: what nobody knows hides behind what others know",
@@ -128,14 +127,14 @@ CLAIM_BUGS = (
     _of_postgres(
         "nothing is too large",
         _BYTES,
-        "short/claims",
+        "../hot/claim",
         "WHERE total <= :max_bytes OR",
         "WHERE total >= 0 OR :max_bytes = 0 OR",
     ),
     _of_postgres(
         "a large job never comes",
         _BYTES,
-        "short/claims",
+        "../hot/claim",
         "(:may_exceed AND total = size)",
         "(:may_exceed AND total < 0)",
     ),
@@ -156,7 +155,7 @@ CLAIM_BUGS = (
     _of_postgres(
         "kinds in no order",
         ("tests/backends/postgres/test_claims_by_kind.py",),
-        "short/claims",
+        "../hot/claim",
         "                {{branches}}\n                ORDER BY run_at, id\n",
         "                {{branches}}\n                ORDER BY id DESC\n",
     ),

@@ -14,14 +14,14 @@ def _tokens(name: str, file: str, old: str, new: str, backend: str) -> Bug:
 TOKENS = (
     _tokens(
         "a claim gets the number of one that was lost",
-        f"{_SQL}jobs/claim.py",
+        f"{_SQL}hot/claim.py",
         "token = max(job.token + 1, :now),",
         "token = job.token + 1,",
         "sqlite",
     ),
     _tokens(
         "a claim gets the number of one that was lost",
-        f"{_SQL}postgres/short/claims.py",
+        f"{_SQL}hot/claim.py",
         "token = greatest(job.token + 1, :now),",
         "token = job.token + 1,",
         "postgres",
@@ -69,14 +69,14 @@ TOKENS = (
     ),
     _tokens(
         "the pod of a success is not compared",
-        f"{_SQL}sqlite/successes.py",
+        f"{_SQL}hot/finalize.py",
         "AND +job.host_id = :owner ",
         "AND :owner = :owner ",
         "sqlite",
     ),
     _tokens(
         "the pod of a success is not compared",
-        f"{_SQL}postgres/short/successes.py",
+        f"{_SQL}hot/finalize.py",
         "(given.queue, given.token, :owner, 'in_progress')",
         "(given.queue, given.token, coalesce(host_id, :owner), 'in_progress')",
         "postgres",

@@ -76,6 +76,7 @@ BOUNDS = {
     "forge_jobs/storage/sql/config": Bounds(0, 0, 0, 4),
     "forge_jobs/storage/sql/cron": Bounds(0, 0, 0, 7),
     "forge_jobs/storage/sql/fleet": Bounds(0, 0, 0, 3),
+    "forge_jobs/storage/sql/hot": Bounds(0, 0, 0, 0),
     "forge_jobs/storage/sql/jobs": Bounds(0, 0, 0, 7),
     "forge_jobs/storage/sql/migrations": Bounds(0, 0, 0, 3),
     "forge_jobs/storage/sql/postgres": Bounds(1, 0, 0, 9),

@@ -102,7 +102,7 @@ _SPOILT_RECORDS = [
     ),
     _of_a_record(
         "postgres: ends are refused for the retention of a queue",
-        f"{_SQL}postgres/short/successes.py",
+        f"{_SQL}hot/finalize.py",
         """substring(retention FROM '"done" *: *"([^"]*)"')""",
         "retention::json ->> 'done'",
         "postgres",

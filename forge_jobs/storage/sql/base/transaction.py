@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Table
+from sqlalchemy import ColumnElement, Connection, CursorResult, Table, text
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.dml import Insert
 
@@ -71,6 +71,11 @@ class HotStatement:
 
     def __init__(self, core: Executable) -> None:
         self.core = core
+
+    @classmethod
+    def of(cls, sql: str) -> "HotStatement":
+        """Return the statement of a text, with ``:name`` for each parameter."""
+        return cls(text(sql))
 
 
 class Tx:

@@ -16,16 +16,16 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
-from forge_jobs.storage.sql.base.tables import READY, jobs, pods, queues, slots
+from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
+from forge_jobs.storage.sql.hot import claim as hot
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 CLAIMED_COUNTER = "claimed"
@@ -34,113 +34,10 @@ _UNREADABLE_PAGES = 5
 """How often one claim sets unreadable jobs aside, and looks again for jobs behind them."""
 
 _encode = msgspec.json.encode
-_queue: BindParameter[str] = bindparam("queue")
-_level: BindParameter[int] = bindparam("level")
-_now: BindParameter[int] = bindparam("now")
-
-_GATE = HotStatement(
-    select(pods.c.epoch, pods.c.lease_until, queues.c.paused, queues.c.cooldown_until)
-    .select_from(pods)
-    .join(slots, (slots.c.host_id == pods.c.host_id) & (slots.c.epoch == pods.c.epoch))
-    .join(queues, queues.c.name == slots.c.queue)
-    .where(pods.c.host_id == bindparam("host"), slots.c.queue == _queue)
-)
-_NEXT_LEVEL = HotStatement(
-    select(jobs.c.priority, jobs.c.run_at)
-    .where(jobs.c.queue == _queue, jobs.c.priority > _level, text(READY))
-    .order_by(jobs.c.priority, jobs.c.run_at)
-    .limit(1)
-)
-
-
-def _next_due() -> Select[Any]:
-    """Select the least ``run_at`` to come, looked up once for each priority in use."""
-
-    def lowest(*above: Any) -> Any:
-        return (
-            select(jobs.c.priority)
-            .where(jobs.c.queue == _queue, *above, text(READY))
-            .order_by(jobs.c.priority)
-            .limit(1)
-            .scalar_subquery()
-        )
-
-    levels = select(lowest().label("priority")).cte("levels", recursive=True)
-    higher = lowest(jobs.c.priority > levels.c.priority)
-    levels = levels.union_all(select(higher).where(levels.c.priority.is_not(None)))
-    first = (
-        select(jobs.c.run_at)
-        .where(
-            jobs.c.queue == _queue,
-            jobs.c.priority == levels.c.priority,
-            jobs.c.run_at > _now,
-            text(READY),
-        )
-        .order_by(jobs.c.run_at)
-        .limit(1)
-        .scalar_subquery()
-    )
-    firsts = select(first.label("run_at")).select_from(levels).subquery("firsts")
-    return select(func.min(firsts.c.run_at))
-
-
-_NEXT_DUE = HotStatement(_next_due())
-
-
-def _due(*columns: Any) -> Select[Any]:
-    return (
-        select(*columns)
-        .where(
-            jobs.c.queue == _queue,
-            jobs.c.priority == _level,
-            jobs.c.run_at <= _now,
-            text(READY),
-            or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > _now),
-        )
-        .order_by(jobs.c.run_at, jobs.c.id)
-        .limit(bindparam("count"))
-        # Concurrent claims skip each other's jobs. SQLite has no such clause, and one writer.
-        .with_for_update(key_share=True, skip_locked=True)
-    )
-
-
-_TOKEN = func.max(jobs.c.token + 1, _now).label("token")
-"""The token of the claim."""
-_HEAD_COLUMNS = [_TOKEN if name == "token" else jobs.c[name] for name in CLAIMED_WITH]
-_HEAD = HotStatement(_due(*_HEAD_COLUMNS))
-_SHAPES = Shapes(_HEAD_COLUMNS)
-_kind: BindParameter[str] = bindparam("kind")
-_after: Any = tuple_(bindparam("after_run_at"), bindparam("after_id"))
-_HEAD_OF_KIND = HotStatement(
-    _due(jobs.c.id, jobs.c.run_at, jobs.c.crashes).where(
-        jobs.c.kind == _kind,
-        tuple_(jobs.c.run_at, jobs.c.id) > _after,
-        jobs.c.crashes <= bindparam("most_crashes"),
-    )
-)
-_OF_THE_CLAIM = {"token": "max(job.token + 1, :now) AS token"}
-_WHOLE_COLUMNS = [_OF_THE_CLAIM.get(each.name, f"job.{each.name}") for each in _HEAD_COLUMNS]
-# In the order of the ids, and each payload only when asked for: payloads may be large.
-_WHOLE = HotStatement(
-    text(
-        f"SELECT {', '.join(_WHOLE_COLUMNS)}"
-        " FROM json_each(:ids) AS picked CROSS JOIN forge_jobs AS job ON job.id = picked.value"
-    )
-)
-_TAKE = HotStatement(
-    text(
-        """
-    UPDATE forge_jobs AS job
-    SET status = 'in_progress', attempt = job.attempt + 1, token = max(job.token + 1, :now),
-        host_id = :host,
-        worker_id = CASE WHEN taken.key < :count
-            THEN json_extract(:workers, '$[' || taken.key || ']') ELSE '' END,
-        claimed_at = :now, heartbeat_at = :now, started_at = NULL, finished_at = NULL
-    FROM json_each(:ids) AS taken
-    WHERE job.id = taken.value
-    """
-    )
-)
+_GATE, _NEXT_LEVEL, _NEXT_DUE = map(HotStatement.of, (hot.GATE, hot.NEXT_LEVEL, hot.NEXT_DUE))
+_HEAD, _HEAD_OF_KIND = map(HotStatement.of, (hot.HEAD, hot.HEAD_OF_KIND))
+_WHOLE, _TAKE = map(HotStatement.of, (hot.WHOLE, hot.TAKE))
+_SHAPES = Shapes([jobs.c[name] for name in CLAIMED_WITH])
 
 
 def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
@@ -193,7 +90,7 @@ def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
     )
 
 
-_START: dict[str, Any] = {"after_run_at": -(2**63), "after_id": ""}
+_START: dict[str, Any] = {"after_run_at": hot.EARLIEST, "after_id": ""}
 _place = attrgetter("run_at", "id")
 
 

@@ -135,16 +135,6 @@ def end_waiting(tx: Tx, ids: Iterable[str], cause: Cause) -> None:
         tell_children(tx, {row.id: JobStatus.CANCELLED for row in rows if row.has_children})
 
 
-SUCCEED = """
-    SET status = 'done', cause = 'succeeded', finished_at = :now, settled_token = job.token,
-        cancel_requested = FALSE, result = item.result,
-        result_expires_at = CASE WHEN item.result IS NOT NULL THEN :now + job.result_ttl_us END,
-        payload = CASE trim(item.kept_for, 'PTDHMS0.') WHEN '' THEN '' ELSE job.payload END
-"""
-"""The assignments to ``job``, given its ``item``. Nothing is kept for an ISO 8601 duration whose
-digits are all zero, in any spelling."""
-
-
 def is_plain_success(transition: Transition) -> bool:
     """Return whether the transition is a success with no other effect than the result."""
     return (

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 from forge_jobs.model.queues import TokenGrant
 from forge_jobs.storage.sql.config.store import SqlConfigStore
+from forge_jobs.storage.sql.hot.parts import MOMENT
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
-from forge_jobs.storage.sql.postgres.direct import MOMENT, Direct
+from forge_jobs.storage.sql.postgres.direct import Direct
 
 _GRANTED = TokenGrant(True, timedelta(0))
 

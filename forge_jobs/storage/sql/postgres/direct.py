@@ -12,33 +12,10 @@ from typing import Any
 from sqlalchemy import ClauseElement
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
+from forge_jobs.storage.sql.hot.parts import clock
+
 _DIALECT: Any = dialect()  # type: ignore[no-untyped-call]
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
-
-
-def _clock(given: str) -> str:
-    """Return the time of the call: given by tests, otherwise the server's."""
-    return f"coalesce({given}, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)"
-
-
-MOMENT = f"""
-    moment AS MATERIALIZED (
-        SELECT {_clock(":clock")} AS now
-    )
-"""
-NOW = "(SELECT now FROM moment)"
-
-COUNT = """
-    INSERT INTO forge_counters (queue, minute, host_id, part, name, count)
-    SELECT news.queue, moment.now - moment.now % 60000000, news.host_id, :part, news.name,
-        count(*)
-    FROM news CROSS JOIN moment
-    GROUP BY news.queue, moment.now, news.host_id, news.name
-    ORDER BY news.queue, news.host_id, news.name
-    ON CONFLICT (queue, minute, host_id, part, name)
-        DO UPDATE SET count = forge_counters.count + excluded.count
-"""
-"""Adds the rows of ``news`` (queue, host_id, name) to the counters of ``:part``."""
 
 
 class Direct:
@@ -75,7 +52,7 @@ class DirectScript(Direct):
         self._names = tuple(compiled.positiontup)
         self._fixed = compiled.params
         now = f"${self._names.index('now') + 1}::BIGINT"
-        self.text = str(compiled).replace(now, _clock(now))
+        self.text = str(compiled).replace(now, clock(now))
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         return super().arguments({**self._fixed, **values, "now": values["clock"]})

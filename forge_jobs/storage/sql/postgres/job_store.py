@@ -15,6 +15,7 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.sql.base.job_rows import Picked, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.hot.claim import branches_for
 from forge_jobs.storage.sql.jobs.endings import are_plain_successes
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
@@ -22,7 +23,6 @@ from forge_jobs.storage.sql.postgres import idle, lent
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.short import bulk, claims, enqueues, exchanges
 from forge_jobs.storage.sql.postgres.short.claim_cursors import ClaimCursors
-from forge_jobs.storage.sql.postgres.short.claims import branches_for
 from forge_jobs.storage.sql.postgres.short.exchanges import Answer
 from forge_jobs.storage.wakeups import QUEUE
 

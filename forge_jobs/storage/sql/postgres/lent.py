@@ -23,12 +23,13 @@ from forge_jobs.storage.sql.base.job_columns import NEW
 from forge_jobs.storage.sql.base.tables import ACTIVE
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import settings_columns
+from forge_jobs.storage.sql.hot.enqueue import given, inserted
+from forge_jobs.storage.sql.hot.parts import COUNT, MOMENT
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.enqueue import answer_alone
-from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT
 from forge_jobs.storage.sql.postgres.driver.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.flavor import NOT_SWITCHED_OFF, PostgresFlavor, quoted_name
-from forge_jobs.storage.sql.postgres.short.enqueues import MOST_QUEUES, given, inserted, rows_of
+from forge_jobs.storage.sql.postgres.short.enqueues import MOST_QUEUES, rows_of
 from forge_jobs.storage.wakeups import HANDOVER, QUEUE
 
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}

@@ -22,9 +22,10 @@ from sqlalchemy.exc import DBAPIError
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
-from forge_jobs.storage.sql.base.tables import CLAIMED, FINISHED, jobs, schedules, signals
+from forge_jobs.storage.sql.base.tables import FINISHED, jobs, schedules, signals
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
+from forge_jobs.storage.sql.hot.heartbeat import RENEW, RENEW_RUNNING
 from forge_jobs.storage.sql.jobs import claim
 from forge_jobs.storage.sql.jobs.cleanup.overdue import next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
@@ -50,16 +51,7 @@ _OVERDUE = text(
 )
 INSERT_JOBS = HotStatement(insert(jobs))
 _ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
-_RENEW = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("job"), jobs.c.token == bindparam("held"), text(CLAIMED))
-    .values(heartbeat_at=bindparam("now"))
-)
-_RENEW_RUNNING = _RENEW.values(
-    worker_id=bindparam("worker"), started_at=func.coalesce(jobs.c.started_at, bindparam("now"))
-)
-
-
+_RENEW, _RENEW_RUNNING = text(RENEW), text(RENEW_RUNNING)
 _SIGNAL = HotStatement(
     sqlite.insert(signals)
     .on_conflict_do_update(index_elements=["topic"], set_={"seq": signals.c.seq + 1})

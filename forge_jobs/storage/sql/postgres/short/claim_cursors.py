@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from forge_jobs.storage.sql.hot.claim import EARLIEST
+
 MANY = 1_000
 """A cursor is worth keeping when a claim passed so many more entries than it asked for."""
 
@@ -24,7 +26,7 @@ class Place(NamedTuple):
     time: int
 
 
-EVERYTHING = Place(-(2**31), -(2**63))
+EVERYTHING = Place(-(2**31), EARLIEST)
 
 
 class _ClaimCursor(NamedTuple):

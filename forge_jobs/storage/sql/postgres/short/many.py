@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ARRAY, Column, Connection, Table, bindparam, text
-from sqlalchemy.dialects import postgresql
 
-_dialect: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
+from forge_jobs.storage.sql.hot.parts import type_name
 
 
 def arrays(columns: Mapping[str, Any]) -> str:
@@ -18,11 +17,6 @@ def arrays(columns: Mapping[str, Any]) -> str:
 def columns_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
     """Turn the rows into one list per name."""
     return {name: [row[name] for row in rows] for name in names}
-
-
-def type_name(kind: Any) -> str:
-    """Return the name of a column's type."""
-    return str(kind.compile(dialect=_dialect)).partition(" COLLATE")[0]
 
 
 class InsertMany:
