@@ -94,8 +94,8 @@ TOKENS = (
     _tokens(
         "one pod's name for the ends of all",
         "forge_jobs/storage/redis/jobs/claim.py",
-        "() if claim.host_id == owner else (claim.host_id,)",
-        "",
+        "claim.host_id != owner and claim.host_id,",
+        "False,",
         "redis",
     ),
 )
@@ -113,7 +113,7 @@ CHILDREN = (
         "a parent that another call has stored does not hear of a child",
         "enqueue",
         "lua/lib/jobs/enqueue/storing.lua",
-        "  write_links(base, request[9])\n",
+        "  write_links(base, request[ENQUEUE.links])\n",
         "",
     ),
     _own(
@@ -134,7 +134,7 @@ CHILDREN = (
         "a number of the outbox is all that tells a repeat",
         "lost_writes",
         "lua/cron/fire_jobs.lua",
-        "    if by_id[fields[1]] then\n",
+        "    if by_id[fields[JOB.id]] then\n",
         "    if packed and fields then\n",
     ),
 )

@@ -21,6 +21,7 @@ from forge_jobs.model.jobs import (
 )
 from forge_jobs.model.transitions import Occurrence
 from forge_jobs.model.unique.keys import WITH_WINDOW, is_following, key_of, length
+from forge_jobs.storage.redis.base.requests import JobFields, TemplateFields
 from forge_jobs.storage.salvage import Fields
 
 
@@ -84,7 +85,7 @@ _OWN = {"id", "queue", "payload", "unique", "after", "fingerprint"}
 _shared = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OWN))
 
 
-def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> tuple[object, ...]:
+def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> object:
     """A request as ``planning.lua`` takes it. Not set is False.
 
     :param template: the number of the job's template
@@ -93,20 +94,20 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
     unique = request.unique
     if unique is None and not (request.fingerprint or parents):
         return request.id, request.payload, template
-    fields = (
-        request.id,
-        request.payload,
-        template,
-        False if unique is None else unique.key,
-        False if unique is None or unique.mode == "keep" else unique.mode,
-        request.fingerprint or False,
-        list(parents) or False,
+    window = at_most = None
+    if unique is not None and unique.mode in WITH_WINDOW:
+        window, at_most = unique.window, unique.at_most
+    return JobFields(
+        id=request.id,
+        payload=request.payload,
+        template=template,
+        key=False if unique is None else unique.key,
+        mode=False if unique is None or unique.mode == "keep" else unique.mode,
+        fingerprint=request.fingerprint or False,
+        parents=list(parents) or False,
+        window=window is not None and duration_us(length(window)),
+        at_most=at_most is not None and duration_us(length(at_most)),
     )
-    if unique is None or unique.mode not in WITH_WINDOW:
-        return fields
-    at_most = unique.at_most
-    window = duration_us(length(unique.window))
-    return (*fields, window, at_most is not None and duration_us(length(at_most)))
 
 
 def is_plain(request: NewJob) -> bool:
@@ -139,18 +140,19 @@ def doc_of(request: NewJob | Occurrence) -> str:
 
 def _template_fields(request: NewJob) -> list[object]:
     ttl = request.result_ttl
-    fields: list[object] = [
-        request.kind,
-        doc_of(request),
-        request.priority,
+    shared = TemplateFields(
+        kind=request.kind,
+        doc=doc_of(request),
+        priority=request.priority,
         # As texts, which stay exact however far away they are.
-        False if request.run_at is None else str(to_us(request.run_at)),
-        False if request.delay is None else duration_us(request.delay),
-        False if request.expires_at is None else str(to_us(request.expires_at)),
-        "\n".join(request.tags) or False,
-        request.schedule or False,
-        False if ttl is None else duration_us(ttl),
-    ]
+        run_at=False if request.run_at is None else str(to_us(request.run_at)),
+        delay=False if request.delay is None else duration_us(request.delay),
+        expires=False if request.expires_at is None else str(to_us(request.expires_at)),
+        tags="\n".join(request.tags) or False,
+        schedule=request.schedule or False,
+        result_ttl=False if ttl is None else duration_us(ttl),
+    )
+    fields: list[object] = [*msgspec.structs.astuple(shared)]
     while fields[-1] is False:
         fields.pop()
     return fields

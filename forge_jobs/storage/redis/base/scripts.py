@@ -22,6 +22,8 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from forge_jobs.storage.redis.base.requests import with_places
+
 _LUA = files("forge_jobs.storage.redis") / "lua"
 _FLAGS = ("no-writes", "allow-oom")
 _LOCALS = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
@@ -46,7 +48,7 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """Return the script of that name, in whichever room of ``lua/``, ready to be sent."""
-    own = _scripts()[name].read_text("utf-8")
+    own = with_places(_scripts()[name].read_text("utf-8"))
     parts = ["start", "writes", "tallies", "wakes", "bounds", *_uses(own)]
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
@@ -59,7 +61,7 @@ def script(name: str) -> Script:
 
 @cache
 def _part(name: str) -> str:
-    return _parts()[name].read_text("utf-8")
+    return with_places(_parts()[name].read_text("utf-8"))
 
 
 @cache

@@ -31,6 +31,7 @@ from forge_jobs.storage.redis.base.job_rows import (
     error_json,
 )
 from forge_jobs.storage.redis.base.queues import in_all_queues, unknown_kinds
+from forge_jobs.storage.redis.base.requests import DemandFields, EndFields
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
@@ -108,8 +109,17 @@ async def exchange(
     def asked(part: Demand) -> dict[str, object]:
         ids, kinds = part.worker_ids[: part.limit], list(part.kinds)
         known = db.known_elsewhere.of(queue)
-        sizes = (part.limit, kinds, part.max_bytes)
-        return {base: (lease.host_id, lease.epoch, ids, *sizes, known, part is not first)}
+        fields = DemandFields(
+            host=lease.host_id,
+            epoch=lease.epoch,
+            workers=ids,
+            limit=part.limit,
+            kinds=kinds,
+            room=part.max_bytes,
+            passed=known,
+            goes_on=part is not first,
+        )
+        return {base: fields}
 
     part = first = _part_of(demand, ())
     settled, answers = await _step(db, "finalize", pairs, claims=asked(part))
@@ -306,11 +316,11 @@ def _ends(pairs: _Pairs) -> tuple[object, object, str]:
     owner = pairs[0][0].host_id
     numbers: dict[Transition, int] = {}
     items = [
-        (
+        EndFields(
             claim.job_id,
             claim.token,
             numbers.setdefault(transition, len(numbers) + 1),
-            *(() if claim.host_id == owner else (claim.host_id,)),
+            claim.host_id != owner and claim.host_id,
         )
         for claim, transition in pairs
     ]

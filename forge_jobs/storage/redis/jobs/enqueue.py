@@ -20,6 +20,7 @@ from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.job_rows import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.base.places import State
 from forge_jobs.storage.redis.base.queues import note_queues
+from forge_jobs.storage.redis.base.requests import EnqueueRequest
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.jobs.children import Edges, Link, Otherwise, missing
@@ -278,17 +279,18 @@ class _Call:
             new_job_fields(request, templates.number_of(request), plan.edges.texts_of(request.id))
             for request in (self._requests[index] for index in sent)
         ]
-        return (
-            queue,
-            _DEFAULTS,
-            [(key, *ids) for key, ids in locators.items()],
-            jobs,
-            plan.duplicates(indexes),
-            plan.expected(sent),
-            queue in self._listed if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
-            self._locating.marks(sent) if self._db.is_cluster else (),
-            plan.links.get(self._db.keys.queue(queue), ()),
-            templates.fields,
+        is_cluster, keys = self._db.is_cluster, self._db.keys
+        return EnqueueRequest(
+            queue=queue,
+            defaults=_DEFAULTS,
+            locators=[(key, *ids) for key, ids in locators.items()],
+            jobs=jobs,
+            duplicates=plan.duplicates(indexes),
+            expected=plan.expected(sent),
+            names=queue in self._listed if is_cluster else f"{keys.fleet}:queues",
+            marks=self._locating.marks(sent) if is_cluster else (),
+            links=plan.links.get(keys.queue(queue), ()),
+            templates=templates.fields,
         )
 
     async def _locate(self, groups: Mapping[str, list[int]]) -> bool:

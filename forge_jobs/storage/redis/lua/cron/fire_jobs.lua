@@ -19,14 +19,14 @@ local function noted(base, number, jobs)
   local packed = redis.call('GET', note_of(base, number))
   local by_id = packed and cmsgpack.unpack(packed)[3] or {}
   for _, fields in ipairs(jobs) do
-    if by_id[fields[1]] then
+    if by_id[fields[JOB.id]] then
       return by_id
     end
   end
 end
 
 check = function(base, request)
-  if not noted(base, request[1], request[2][4]) then
+  if not noted(base, request[1], request[2][ENQUEUE.jobs]) then
     return plan_jobs(base, request[2])
   end
 end
@@ -36,7 +36,7 @@ local function remember(base, number, jobs, words)
   for index, word in ipairs(words) do
     note[1] = note[1] + (FIRED[word[1]] or 0)
     note[2] = note[2] + (word[1] == 'duplicate' and 1 or 0)
-    note[3][jobs[index][1]] = word
+    note[3][jobs[index][JOB.id]] = word
   end
   redis.call('SET', note_of(base, number), cmsgpack.pack(note), 'PX', REMEMBERED)
 end
@@ -44,18 +44,18 @@ end
 local function repeated(by_id, jobs)
   local words = {}
   for index, fields in ipairs(jobs) do
-    words[index] = by_id[fields[1]] or { 'repeat', fields[1] }
+    words[index] = by_id[fields[JOB.id]] or { 'repeat', fields[JOB.id] }
   end
   return { 'stored', words }
 end
 
 local function handle(base, request)
   local number, wanted = unpack(request)
-  local by_id = noted(base, number, wanted[4])
+  local by_id = noted(base, number, wanted[ENQUEUE.jobs])
   if by_id then
-    return repeated(by_id, wanted[4])
+    return repeated(by_id, wanted[ENQUEUE.jobs])
   end
   local answer = store_planned(base, wanted)
-  remember(base, number, wanted[4], wanted.plan.words)
+  remember(base, number, wanted[ENQUEUE.jobs], wanted.plan.words)
   return answer
 end

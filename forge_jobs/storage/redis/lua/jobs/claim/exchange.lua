@@ -16,7 +16,7 @@ local function handle(base, request)
   end
   flush_writes()
   local claims, strange, unreadable, left = claim(base, demand)
-  local is_short = #claims < demand[4]
+  local is_short = #claims < demand[DEMAND.limit]
   -- A queue that is not there is not known either.
   if is_short and waits_of[base] ~= nil then
     note_waiting(base)

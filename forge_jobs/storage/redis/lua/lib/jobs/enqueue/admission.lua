@@ -1,20 +1,20 @@
 -- What is to become of a new job. Writes nothing.
 
--- In the order of job_rows.py; what is not set is nil.
+-- A value that is not set is nil.
 local function to_template(fields)
   return {
-    kind = fields[1], doc = fields[2], priority = fields[3], run_at = fields[4] or nil,
-    delay = fields[5] or nil, expires = fields[6] or nil, tags = fields[7] or nil,
-    schedule = fields[8] or nil, result_ttl = fields[9] or nil,
+    kind = fields[TEMPLATE.kind], doc = fields[TEMPLATE.doc], priority = fields[TEMPLATE.priority], run_at = fields[TEMPLATE.run_at] or nil,
+    delay = fields[TEMPLATE.delay] or nil, expires = fields[TEMPLATE.expires] or nil, tags = fields[TEMPLATE.tags] or nil,
+    schedule = fields[TEMPLATE.schedule] or nil, result_ttl = fields[TEMPLATE.result_ttl] or nil,
   }
 end
 
 local function to_job(fields, templates)
-  local template = templates[fields[3]]
+  local template = templates[fields[JOB.template]]
   return {
-    id = fields[1], payload = fields[2], template = template, kind = template.kind,
-    key = fields[4] or nil, mode = fields[5] or nil, fingerprint = fields[6] or nil,
-    parents = fields[7] or nil, window = fields[8] or nil, at_most = fields[9] or nil,
+    id = fields[JOB.id], payload = fields[JOB.payload], template = template, kind = template.kind,
+    key = fields[JOB.key] or nil, mode = fields[JOB.mode] or nil, fingerprint = fields[JOB.fingerprint] or nil,
+    parents = fields[JOB.parents] or nil, window = fields[JOB.window] or nil, at_most = fields[JOB.at_most] or nil,
   }
 end
 

@@ -6,12 +6,12 @@ local NEW = { new = true, ['new+'] = true }
 -- Whether one of the jobs may not be stored here since its locator was written: it has been taken to
 -- another queue, or the locator has been taken away.
 local function is_barred(base, request)
-  local barred, marks = base .. ':barred', request[8]
+  local barred, marks = base .. ':barred', request[ENQUEUE.marks]
   if #marks == 0 or redis.call('EXISTS', barred) == 0 then
     return false
   end
-  for index, fields in ipairs(request[4]) do
-    if marks[index] and marks[index] <= tonumber(redis.call('ZSCORE', barred, fields[1]) or 0) then
+  for index, fields in ipairs(request[ENQUEUE.jobs]) do
+    if marks[index] and marks[index] <= tonumber(redis.call('ZSCORE', barred, fields[JOB.id]) or 0) then
       return true
     end
   end
@@ -25,34 +25,34 @@ end
 
 -- What becomes of the jobs; sets request.plan. Answers the whole answer when it is a refusal.
 local function plan_jobs(base, request)
-  local elsewhere, any = foreign_locators(request[1], request[3])
+  local elsewhere, any = foreign_locators(request[ENQUEUE.queue], request[ENQUEUE.locators])
   if not elsewhere then
     return { 'moved', {} }
   elseif #elsewhere > 0 then
     return { 'elsewhere', elsewhere }
   elseif is_barred(base, request) then
     return { 'again', {} }
-  elseif request[7] == false and not has_queue(base) then
-    return { 'unlisted', { { request[1], '' } } }
+  elseif request[ENQUEUE.names] == false and not has_queue(base) then
+    return { 'unlisted', { { request[ENQUEUE.queue], '' } } }
   end
-  local missing = missing_parents(base, request[9])
+  local missing = missing_parents(base, request[ENQUEUE.links])
   if #missing > 0 then
     return { 'missing', missing }
   end
   -- Every stored job has a locator. Where another step has written those, there is one in any case.
-  any = any or #request[3] == 0 and is_any_stored(base, request[4])
+  any = any or #request[ENQUEUE.locators] == 0 and is_any_stored(base, request[ENQUEUE.jobs])
   local plan = { jobs = {}, words = {}, all_new = true, replacing = {} }
   local call = { accepted = {}, held = {}, merged = {}, replacing = plan.replacing, may_be_stored = any }
   local templates = {}
-  for number, fields in ipairs(request[10]) do
+  for number, fields in ipairs(request[ENQUEUE.templates]) do
     templates[number] = to_template(fields)
   end
-  for index, fields in ipairs(request[4]) do
+  for index, fields in ipairs(request[ENQUEUE.jobs]) do
     local job = to_job(fields, templates)
     local word, id = admit(base, job, call)
     if REFUSALS[word] then
       return { word, { { job.key or '', word == 'held' and id or job.id } } }
-    elseif is_overtaken(request[6] and request[6][index], word, id) then
+    elseif is_overtaken(request[ENQUEUE.expected] and request[ENQUEUE.expected][index], word, id) then
       return { 'again', {} }
     end
     job.is_new = NEW[word]

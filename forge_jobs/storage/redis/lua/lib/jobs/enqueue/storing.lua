@@ -1,13 +1,13 @@
 -- Stores new jobs: planned first, then written. Used with jobs, lists, queues, locators, admission,
 -- planning and inserting.
 --
--- A request: { queue, default settings (JSON), locators, jobs, duplicates, expected, names, marks,
--- links, templates }. What jobs have in common stands once, in their template; see job_rows.py.
--- locators is a list of { hash, ids, known }, empty when another step has written them; marks then
--- has the mark of each job's, false for one whose locator is written later. names is the set of all
--- queues; or, where that lies elsewhere, whether this one has been added. duplicates counts what was dropped before. expected:
--- what a step before has found for each job, so that another one stores nothing; else false. links: of children in this queue, or in others of the same step, with parents in
--- this one; see linking.lua.
+-- The fields of a request are in requests.py. The values that jobs have in common stand once, in
+-- their template. locators is a list of { hash, ids, known }, empty when another step has written
+-- them. Then marks has the mark of each job's locator, false for a locator that is written later.
+-- names is the set of all queues, or, where that lies elsewhere, whether this queue has been added.
+-- duplicates counts the jobs that were dropped before. expected has the findings of a step before
+-- for each job, else false: with other findings nothing is stored. links are of children in this
+-- queue, or in others of the same step, with parents in this queue. See linking.lua.
 -- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
 
 local function note_unlocated(base, index, id, marks)
@@ -18,23 +18,23 @@ end
 
 local function store_planned(base, request)
   local fresh, replacing = {}, request.plan.replacing
-  local duplicates = request[5] + #replacing
+  local duplicates = request[ENQUEUE.duplicates] + #replacing
   for index, job in ipairs(request.plan.jobs) do
     if job.is_new then
       fresh[#fresh + 1] = job
-      note_unlocated(base, index, job.id, request[8])
+      note_unlocated(base, index, job.id, request[ENQUEUE.marks])
     elseif request.plan.words[index][1] == 'duplicate' then
       duplicates = duplicates + 1
     end
   end
   if #fresh > 0 then
     if not has_queue(base) then
-      if type(request[7]) == 'string' then
-        redis.call('SADD', request[7], request[1])
+      if type(request[ENQUEUE.names]) == 'string' then
+        redis.call('SADD', request[ENQUEUE.names], request[ENQUEUE.queue])
       end
-      ensure_queue(base, cjson.decode(request[2]))
+      ensure_queue(base, cjson.decode(request[ENQUEUE.defaults]))
     end
-    put_locators(request[1], request[3])
+    put_locators(request[ENQUEUE.queue], request[ENQUEUE.locators])
     insert_all(base, fresh)
     count('enqueued', '', #fresh)
   end
@@ -44,7 +44,7 @@ local function store_planned(base, request)
   if duplicates > 0 then
     count('deduplicated', '', duplicates)
   end
-  write_links(base, request[9])
+  write_links(base, request[ENQUEUE.links])
   return stored(request.plan)
 end
 

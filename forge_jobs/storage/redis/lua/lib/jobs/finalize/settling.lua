@@ -31,13 +31,13 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
   local jobs, verdicts, applied, ended = {}, {}, {}, {}
   for index = 1, #items do
     local item = items[index]
-    local id, outcome = item[1], outcomes[item[3]]
+    local id, outcome = item[END.id], outcomes[item[END.outcome]]
     local is_end, job = mode == 'finalize' and ENDED[outcome.status], jobs[id]
     if not job or job.is_plain and not is_end then
       job = (is_end and load_to_end or load)(base, id)
       jobs[id] = job
     end
-    verdicts[index] = judge(job, item[2], item[4] or owner, mode, stale_after)
+    verdicts[index] = judge(job, item[END.token], item[END.host] or owner, mode, stale_after)
     if mode == 'revive' and not (job and job.status == 'in_progress') then
       forget_claim(base, id)
       relist(base, job)
@@ -45,7 +45,7 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
   end
   for index = 1, #items do
     local item = items[index]
-    local id, outcome, job = item[1], outcomes[item[3]], jobs[item[1]]
+    local id, outcome, job = item[END.id], outcomes[item[END.outcome]], jobs[item[END.id]]
     if verdicts[index] == 'apply' and not applied[id] then
       ended[#ended + 1], applied[id] = job, true
       if job.is_plain and outcome.is_simple and not leaves_letter(base, outcome.status) then
