@@ -175,8 +175,8 @@ def test_the_demo_loses_nothing_though_a_worker_is_killed(
         (signal.SIGINT, 1, []),
         pytest.param(signal.SIGTERM, 1, [], marks=pytest.mark.long),
         pytest.param(signal.SIGKILL, -9, [], marks=pytest.mark.long),
-        (signal.SIGTERM, 1, ["--postgres"]),
-        (signal.SIGTERM, 1, ["--redis"]),
+        pytest.param(signal.SIGTERM, 1, ["--postgres"], id="postgres"),
+        pytest.param(signal.SIGTERM, 1, ["--redis"], id="redis"),
     ],
 )
 def test_a_demo_that_is_stopped_leaves_nothing_behind(

@@ -85,7 +85,10 @@ def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
     if "no:asyncio" not in options:
         # Else pytest-asyncio warns of a default that will change.
         options = (*options, "-o", "asyncio_default_fixture_loop_scope=function")
-    return project.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    # These plugins take longer to import than the tests take.
+    without = ("cacheprovider", "hypothesispytest", "valkey")
+    given = [option for name in without for option in ("-p", f"no:{name}")]
+    return project.runpytest_subprocess(*given, *options)
 
 
 def test_under_anyio(project: pytest.Pytester) -> None:
@@ -109,6 +112,7 @@ def test_all_together_under_xdist(project: pytest.Pytester) -> None:
     run(project, "-n", "2").assert_outcomes(passed=8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_on_a_shared_server_all_together_under_xdist(project: pytest.Pytester, kind: str) -> None:
     url = servers.postgres_url() if kind == "postgres" else servers.redis_url()
