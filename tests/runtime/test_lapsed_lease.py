@@ -48,10 +48,11 @@ async def test_a_job_given_out_before_the_process_stood_still_does_not_start(
 
     def take_and_stand_still(
         worker: Worker, job: ClaimedJob, state: QueueState | None, now: float
-    ) -> None:
+    ) -> Worker:
         take(worker, job, state, now)
         # As if no beat could be sent for a lease, before the handler's task gets a turn.
         handle._pod.services.fence.close()
+        return worker
 
     async with a_runtime(storage, hall.handlers, 1).start() as handle:
         monkeypatch.setattr(Worker, "take", take_and_stand_still)
