@@ -3,10 +3,13 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
+from msgspec import UNSET
+
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.options import AroundEnqueue, HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import is_seed_id
 from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.reports import reporter
 
@@ -128,7 +131,27 @@ async def _begun(
         problem = f"was {request.kind!r}, and the enqueue_middleware {each.name} has made it "
         fix = "change other fields only; to refuse a job raise an exception"
         raise InvalidInput("kind", f"{problem}{changed.kind!r}", fix)
+    if request.id is not None and is_seed_id(request.id):
+        _check_seed(each, request, changed)
     return changed
+
+
+_OF_SEEDS = ("id", "queue", "unique", "unique_key", "after")
+
+
+def _check_seed(each: AroundEnqueue, request: EnqueueRequest, changed: EnqueueRequest) -> None:
+    """Check that a seeded job stays the one that each pod looks for, and stays where it is."""
+    for name in _OF_SEEDS:
+        before, after = getattr(request, name), getattr(changed, name)
+        if before != after:
+            was = "not set" if before in (None, UNSET, ()) else repr(before)
+            raise InvalidInput(
+                name,
+                f"of the seeded job of kind {request.kind!r} was {was}, and the enqueue_middleware "
+                f"{each.name} has made it {after!r}",
+                f"leave the request as it is where request.id is {request.id}; a seeded job has "
+                "the queue of its handler, and no key",
+            )
 
 
 async def _ended(

@@ -275,11 +275,19 @@ AGAIN_BUGS = [
                 "sqlite",
             ),
             (
-                "another job counts as the seeded one",
-                "runtime/passes/seeds",
-                "    if outcome.job_id != job_id:\n",
+                "a middleware may lead it elsewhere",
+                "clients/around",
+                "    if request.id is not None and is_seed_id(request.id):\n",
                 "    if False:\n",
-                "a_seed_that_a_middleware_turned_into_another_job_is_reported",
+                "what_makes_a_seed_the_one_that_pods_look_for_is_no_middlewares_to_change",
+                "sqlite",
+            ),
+            (
+                "one that is refused keeps the others waiting",
+                "runtime/passes/seeds",
+                "        if isinstance(error, StorageError) and not is_checked:\n",
+                "        if True:\n",
+                "a_middleware_that_refuses_a_seed_keeps_no_other_seed_waiting",
                 "sqlite",
             ),
             (

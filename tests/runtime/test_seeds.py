@@ -5,6 +5,7 @@ from collections.abc import Generator
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import ManualClock
@@ -220,19 +221,73 @@ def test_a_seed_with_a_unique_key_is_refused_at_registration(mode: UniqueMode) -
     noops(unique=None)
 
 
-async def test_a_seed_that_a_middleware_turned_into_another_job_is_reported(
-    manual_storage: Storage, caplog: pytest.LogCaptureFixture
+@pytest.mark.any_store
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", "01M84KWBBG4QCPPRSEV2Q79YZP"),
+        ("id", seed_job_id("another")),
+        ("id", None),
+        ("queue", "elsewhere"),
+        ("unique", Unique("key", mode="replace")),
+        ("unique_key", "key"),
+        ("after", ("01M84KWBBG4QCPPRSEV2Q79YZP",)),
+    ],
+    ids=["id", "other seed", "no id", "queue", "unique", "unique_key", "after"],
+)
+async def test_what_makes_a_seed_the_one_that_pods_look_for_is_no_middlewares_to_change(
+    manual_storage: Storage, caplog: pytest.LogCaptureFixture, field: str, value: object
 ) -> None:
-    key = Unique("key", mode="replace")
-    holder = await enqueue_one(manual_storage, unique=key)
+    holder = await enqueue_one(manual_storage, unique=Unique("key", mode="replace"))
 
-    def with_key(request: EnqueueRequest) -> Generator[EnqueueRequest, EnqueueOutcome, None]:
-        yield request.options(unique=key)
+    def redirects(request: EnqueueRequest) -> Generator[EnqueueRequest, EnqueueOutcome, None]:
+        yield structs.replace(request, **{field: value})
 
-    assert await sow(manual_storage, noops(enqueue_middleware=[with_key])) == Seeding()
+    handlers = noops(enqueue_middleware=[redirects])
+    assert await sow(manual_storage, handlers) == Seeding()
     assert [job.id for job in await jobs_of(manual_storage)] == [holder]
     assert f"seeded job {SEED} of tests.noop is not there" in caplog.text
-    assert f"job {holder}" in caplog.text
+    assert f"{field}: of the seeded job" in caplog.text
+    assert "redirects" in caplog.text
+    # A program that enqueues a job of the kind may have all of that changed.
+    other = enqueue_request(handlers).options(id=new_job_id())
+    async with JobClient(manual_storage, handlers) as client:
+        if field not in ("id", "after"):
+            assert await client.enqueue(other)
+
+
+def enqueue_request(handlers: HandlerRegistry) -> EnqueueRequest:
+    handler = handlers.get("tests.noop")
+    assert handler is not None
+    return handler.request(page=1)
+
+
+@pytest.mark.any_store
+async def test_a_middleware_may_change_what_the_seed_brings(manual_storage: Storage) -> None:
+    def adds(request: EnqueueRequest) -> Generator[EnqueueRequest, EnqueueOutcome, None]:
+        yield request.options(priority=7, tags=("seeded",), metadata={"from": "audit"}, delay=60)
+
+    handlers = noops(enqueue_middleware=[adds])
+    assert await sow(manual_storage, handlers) == Seeding((SEED,))
+    assert await sow(manual_storage, handlers) == Seeding()
+    job = await get_job(manual_storage, SEED)
+    assert (job.priority, job.tags, job.metadata["from"]) == (7, ("seeded",), "audit")
+
+
+async def test_a_middleware_that_refuses_a_seed_keeps_no_other_seed_waiting(
+    manual_storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(request: EnqueueRequest) -> Generator[EnqueueRequest, EnqueueOutcome, None]:
+        raise PermissionError("not in this region")
+        yield request
+
+    handlers = noops(enqueue_middleware=[refuses])
+
+    @handlers.job("other", seed=True)
+    async def other() -> None: ...
+
+    assert await sow(manual_storage, handlers) == Seeding((seed_job_id("other"),))
+    assert "not in this region" in caplog.text
 
 
 def test_ids_of_seeds() -> None:

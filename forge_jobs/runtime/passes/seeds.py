@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from forge_jobs.clients.client import JobClient
-from forge_jobs.errors import Conflict
+from forge_jobs.errors import Conflict, InvalidInput, StorageError
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.filters import JobFilter
@@ -68,21 +68,23 @@ async def seed_once(
 async def _enqueue(client: JobClient, job_id: JobId, handler: Handler[..., Any]) -> bool:
     request = handler.request(**(handler.options.seed or {})).options(id=job_id)
     try:
-        outcome = await client.enqueue(request)
+        await client.enqueue(request)
     except Conflict:
         # A pod of another release was faster, with other options or arguments.
         return False
-    if outcome.job_id != job_id:
+    except Exception as error:
+        is_checked = isinstance(error, InvalidInput)
+        if isinstance(error, StorageError) and not is_checked:
+            raise
+        # Of an enqueue middleware. Other seeds do not wait for that. The text of an exception may
+        # hold a secret of the payload.
+        is_shown = is_checked or not handler.options.secrets
         logger.warning(
-            "seeded job %s of %s is not there: an enqueue middleware gave the request another id or"
-            " a unique key, and the store answered with job %s. Let the middleware leave this job"
-            " as it is",
+            "seeded job %s of %s is not there, and is tried again: %s",
             job_id,
             handler.kind,
-            outcome.job_id,
+            error if is_shown else type(error).__name__,
         )
-        return False
-    if outcome.deduplicated:
         return False
     logger.info("seeded job %s of %s was enqueued", job_id, handler.kind)
     return True
