@@ -4,9 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput, RegistrationError
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.runtime.shared.schedules import declared_schedules
+from forge_jobs.model.jobs import Unique
+from forge_jobs.runtime.passes.cron import trigger_now
+from forge_jobs.runtime.shared.schedules import declared_schedules, ensure_schedules
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
@@ -89,3 +92,22 @@ async def test_a_runtime_declares_and_fires_it(storage: Storage) -> None:
     stored = await storage.cron.get_schedule("tick")
     assert stored is not None
     assert stored.fired >= 1
+
+
+@pytest.mark.anyio
+@pytest.mark.any_store
+async def test_its_jobs_have_no_key_of_the_handler(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.cron("@daily", name="nightly")
+    @handlers.job("sync", unique=Unique("only"))
+    async def sync() -> None: ...
+
+    await ensure_schedules(storage.cron, declared_schedules(handlers, None))
+    async with JobClient(storage, handlers) as client:
+        by_program = await client.enqueue(sync.request())
+        by_schedule = [await trigger_now(storage, "nightly") for _ in range(2)]
+        again = await client.enqueue(sync.request())
+    assert not by_program.deduplicated
+    assert not any(each.deduplicated for each in by_schedule)
+    assert (again.job_id, again.deduplicated) == (by_program.job_id, True)

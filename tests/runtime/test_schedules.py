@@ -8,6 +8,8 @@ import pytest
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import Unique
+from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.runtime.shared.schedules import schedule
 
 handlers = HandlerRegistry()
@@ -33,6 +35,21 @@ def test_a_handler_whose_result_is_not_kept_keeps_none_of_its_schedule_either() 
     assert not schedule("nightly", EnqueueRequest("r", keep_result=False), "@daily").keep_result
     kept = schedule("nightly", EnqueueRequest("r", result_ttl=timedelta(hours=1)), "@daily")
     assert (kept.keep_result, kept.result_ttl) == (True, timedelta(hours=1))
+
+
+@pytest.mark.parametrize("mode", ["keep", "error", "replace", "keep-last"])
+def test_a_key_of_the_handler_neither_holds_for_its_schedule_nor_stands_in_the_way(
+    mode: UniqueMode,
+) -> None:
+    registry = HandlerRegistry()
+
+    @registry.job("sync", unique=Unique(by=("day",), mode=mode))
+    def sync(day: str = "yesterday") -> None: ...
+
+    # A program has to give the field by name. The jobs of a schedule have no key of the handler.
+    for what in (sync, sync.request(), sync.request(day="monday"), "sync"):
+        spec = schedule("nightly", what, "@daily", registry=registry)
+        assert (spec.kind, spec.overlap) == ("sync", "allow")
 
 
 def test_what_the_request_says_wins_over_the_handler() -> None:
@@ -71,6 +88,7 @@ def test_a_kind_is_looked_up_and_its_payload_checked_where_the_registry_is_at_ha
         ("what", {"what": 7}),
         ("delay", {"what": EnqueueRequest("report", delay=1)}),
         ("unique_key", {"what": EnqueueRequest("report", unique_key="k")}),
+        ("unique", {"what": EnqueueRequest("report", unique=Unique("k"))}),
         ("run_at", {"what": EnqueueRequest("report", run_at=datetime(2026, 1, 1, tzinfo=UTC))}),
     ],
 )

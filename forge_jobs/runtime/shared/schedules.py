@@ -70,7 +70,8 @@ def schedule(
     :param jitter: each job is due later by a random part of this, a timedelta or seconds
     :param catch_up: what to do with occurrences missed while nothing ran: ``skip`` them, fire the
         ``latest`` alone, or ``all`` of those within ``window``
-    :param overlap: ``skip`` an occurrence while a job of the schedule is active
+    :param overlap: ``skip`` an occurrence while a job of the schedule is active. The option
+        ``unique`` of the handler does not hold for jobs of a schedule
     :param registry: knows the handler of a kind: its defaults, and the form of its payload
     :param router: chooses the queue where neither request nor handler do
     :raises InvalidInput: a value is wrong. Names the field and the fix
@@ -79,7 +80,8 @@ def schedule(
     if len(name) > _MAX_SCHEDULE_NAME:
         fix = f"give at most {_MAX_SCHEDULE_NAME}"
         raise InvalidInput("name", f"has {len(name)} characters", fix)
-    job, encryption = unencrypted(_request(what), registry, router)
+    # A key of the handler is for requests of programs, see docs/schedules.md.
+    job, encryption = unencrypted(_request(what).options(unique=None), registry, router)
     if encryption is not None:
         job = _encrypted(job, f"schedule:{name}", encryption)
     spec = ScheduleSpec(
