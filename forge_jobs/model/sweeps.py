@@ -20,6 +20,8 @@ class Swept(Struct, frozen=True, kw_only=True):
     :param located: jobs that were stored and could not be found by their ids
     :param queues: queues with jobs that were not listed as queues any more
     :param forgotten: how many ids were noted as stored whose jobs are not there
+    :param orphaned: how many jobs were gone while their progress, log lines, checkpoint or steps
+        were still there. These are gone too now
     :param moved: how many records were looked at to bring them to the newest layout. While there
         are any the next call should come soon
     """
@@ -28,4 +30,5 @@ class Swept(Struct, frozen=True, kw_only=True):
     located: tuple[Mended, ...] = ()
     queues: tuple[str, ...] = ()
     forgotten: int = 0
+    orphaned: int = 0
     moved: int = 0

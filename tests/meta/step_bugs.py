@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 
 _SUITE = "tests/conformance/test_checkpoints.py::test_"
 _ONCE = "tests/backends/test_once.py::test_"
+_ORPHANS = "tests/backends/test_orphaned_notes.py::test_"
 _STEPS = "storage/sql/progress/steps"
 
 
@@ -46,5 +47,26 @@ STEP_BUGS = [
         "    if owner is None or not _is_current(owner, claim):\n        raise Conflict",
         "    if owner is None:\n        raise Conflict",
         f"{_ONCE}a_worker_that_lost_its_claim_does_nothing",
+    ),
+    _bug(
+        "notes: what an older program leaves of deleted jobs stays",
+        "storage/sql/jobs/store",
+        "range(0, len(gone), ORPHANS_AT_ONCE)",
+        "range(0)",
+        f"{_ORPHANS}a_sweep_removes_what_is_left_of_deleted_jobs",
+    ),
+    _bug(
+        "notes: a job that is there loses them to a sweep",
+        "storage/sql/progress/notes",
+        "gone.update(row.job_id for row in rows if not row.kept)",
+        "gone.update(row.job_id for row in rows)",
+        f"{_ORPHANS}a_sweep_removes_what_is_left_of_deleted_jobs",
+    ),
+    _bug(
+        "notes: each sweep looks at the first rows only",
+        "storage/sql/progress/notes",
+        'rows[-1].job_id if len(rows) == limit else ""',
+        '""',
+        f"{_ORPHANS}a_sweep_looks_at_a_bounded_number_of_rows_and_goes_on",
     ),
 ]

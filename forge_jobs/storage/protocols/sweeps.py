@@ -14,7 +14,9 @@ class SweptStore(Protocol):
         That is blocked jobs for which the handover of a parent's end is missing, and whatever else
         the store keeps in two places. A part of a store that lies on a server of its own may lose
         the last writes by a failover, while the other parts keep theirs. A store that changes all
-        in one transaction has nothing to mend: the transaction is lost whole.
+        in one transaction has nothing to mend: the transaction is lost whole. On SQL the sweep
+        removes progress, log lines, checkpoints and steps whose jobs a program of an earlier
+        release has deleted, because such a program does not know their tables.
 
         Must take only what two looks of the same bundle have found unchanged for a minute, since a
         call that is under way looks the same. Must look again in the step that mends. The failure

@@ -1,8 +1,9 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from forge_jobs.errors import Locked, StorageError
@@ -43,11 +44,14 @@ from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
 from forge_jobs.storage.sql.letters.read import forget_letters, list_letters
 from forge_jobs.storage.sql.progress import read as progress_read
 from forge_jobs.storage.sql.progress import steps
-from forge_jobs.storage.sql.progress.notes import note_progress
+from forge_jobs.storage.sql.progress.notes import START, forget_orphans, note_progress, orphans
 
 R = TypeVar("R")
 
 logger = reporter(__name__)
+
+ORPHANS_AT_ONCE = 20
+"""Jobs that are gone whose notes one step removes."""
 
 
 class SqlJobStore:
@@ -59,6 +63,7 @@ class SqlJobStore:
         self.exchange_at_once = 1_000
         self._database = database
         self._cleaner = Cleaner(database)
+        self._swept_past: Mapping[str, str] = START
         self._changes = Changes(database.all_wakeups, database.wait, database.send)
 
     # -- in ----------------------------------------------------------------------------------
@@ -319,11 +324,19 @@ class SqlJobStore:
 
     async def sweep(self, limit: int) -> Swept:
         # An end and the handover of that end are one transaction, as is everything else that
-        # belongs together, except for queues that were deleted beside a call under way.
-        names = await self._database.read(unlisted)
+        # belongs together, except for queues that were deleted beside a call under way, and what
+        # a program of an earlier release does not know.
+        past = self._swept_past
+        names, (gone, self._swept_past) = await self._database.read(
+            lambda tx: (unlisted(tx), orphans(tx, past, limit))
+        )
         if names:
             await self._database.write(lambda tx: list_again(tx, names))
-        return Swept(queues=names)
+        # A job has up to a thousand lines per attempt, so these are short steps.
+        for start in range(0, len(gone), ORPHANS_AT_ONCE):
+            some = gone[start : start + ORPHANS_AT_ONCE]
+            await self._database.write(partial(forget_orphans, ids=some))
+        return Swept(queues=names, orphaned=len(gone))
 
     async def cleanup(
         self, limit: int, rest: object | None = None, *, kept: Kept = KEPT

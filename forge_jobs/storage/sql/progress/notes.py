@@ -1,4 +1,4 @@
-"""Writes of progress and log lines, and their removal with the job."""
+"""Writes of progress and log lines, and their removal: with the job, and after the job."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +52,25 @@ _FORGET = delete(progress).where(one_of(progress.c.job_id, "ids")).returning(pro
 _FORGET_STEPS = delete(steps).where(one_of(steps.c.job_id, "ids"))
 _FORGET_LINES = delete(log_lines).where(one_of(log_lines.c.job_id, "ids"))
 
+_NO_JOB = ~select(jobs.c.id).where(jobs.c.id == bindparam("job")).exists()
+# Lines have a row in ``progress`` beside them.
+_NOTED = {
+    table.name: select(
+        table.c.job_id, select(jobs.c.id).where(jobs.c.id == table.c.job_id).exists().label("kept")
+    )
+    .where(table.c.job_id > bindparam("past"))
+    .order_by(table.c.job_id)
+    .limit(bindparam("at_most"))
+    for table in (progress, steps)
+}
+_ORPHANED = tuple(
+    delete(table).where(table.c.job_id == bindparam("job"), _NO_JOB)
+    for table in (log_lines, progress, steps)
+)
+
+START = dict.fromkeys(_NOTED, "")
+"""Where the first look for orphans begins."""
+
 
 @dataclass
 class _Head:
@@ -92,6 +111,29 @@ def forget_steps(tx: Tx, ids: Iterable[str]) -> None:
     """Remove the checkpoints of jobs, and the steps that were taken in transactions."""
     for portion in portions(sorted(ids)):
         tx.execute(_FORGET_STEPS, {"ids": portion})
+
+
+def orphans(tx: Tx, past: Mapping[str, str], limit: int) -> tuple[list[str], Mapping[str, str]]:
+    """Return ids of jobs that are gone while notes of them are here, and where the next look goes
+    on. A program of a release that does not know the tables deletes jobs without their notes.
+
+    :param past: table -> the last id that was looked at
+    :param limit: rows to look at in each table
+    """
+    gone: set[str] = set()
+    ends = {}
+    for table, statement in _NOTED.items():
+        rows = tx.execute(statement, {"past": past[table], "at_most": limit}).all()
+        gone.update(row.job_id for row in rows if not row.kept)
+        ends[table] = rows[-1].job_id if len(rows) == limit else ""
+    return sorted(gone), ends
+
+
+def forget_orphans(tx: Tx, ids: Iterable[str]) -> None:
+    """Remove the notes of these jobs, but of a job that is there."""
+    rows = [{"job": job_id} for job_id in ids]
+    for statement in _ORPHANED:
+        tx.execute(statement, rows)
 
 
 def _rows(tx: Tx, statement: Any, ids: Iterable[str]) -> Mapping[str, JobRow]:
