@@ -115,9 +115,7 @@ async def test_of_a_holder_and_a_follow_up_the_holder_is_named(
         assert await by_function(connection, kind=KIND, unique_key="k") == follow_up
 
 
-async def test_the_look_is_part_of_the_one_statement_and_uses_the_index(
-    storage: Storage, url: str
-) -> None:
+async def test_the_look_is_part_of_the_one_statement(storage: Storage, url: str) -> None:
     async with drivers_own(url) as (connection, end):
         await storage.jobs.enqueue([new_job()], connection=connection)
         jobs = [new_job(unique=Unique(f"k{number}")) for number in range(50)]
