@@ -15,6 +15,7 @@ from typing import Any, TypeVar, Unpack, overload
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
+from forge_jobs.clients.following import LogFollower
 from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.clients.watching import Watch
@@ -189,6 +190,18 @@ class SyncJobClient:
     def _states(self, watch: Watch) -> Iterator[JobState]:
         while (state := self._call(lambda _: watch.next_state())) is not None:
             yield state
+
+    def follow_log(self, job_id: str, *, attempt: int | None = None) -> Iterator[LogPage]:
+        """See ``JobClient.follow_log``: ``for page in client.follow_log(job_id)``."""
+
+        async def begin(client: ClientCalls) -> LogFollower:
+            return client.follow_log(job_id, attempt=attempt)
+
+        return self._pages(self._call(begin))
+
+    def _pages(self, follower: LogFollower) -> Iterator[LogPage]:
+        while (page := self._call(lambda _: follower.next_page())) is not None:
+            yield page
 
     def explain(self, job_id: str) -> Explanation:
         """See ``JobClient.explain``."""

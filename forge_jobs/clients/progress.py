@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
+from forge_jobs.clients.following import LogFollower
 from forge_jobs.clients.results import AwaitedJobs, asked_for, read_result
 from forge_jobs.clients.watching import Watch, Watches
 from forge_jobs.errors import InvalidInput
@@ -49,6 +50,22 @@ class ProgressCalls(ABC):
         """
         wanted = check_job_id(job_id, "job_id")
         return await self._jobs.job_log(wanted, attempt=attempt, after=after, limit=limit)
+
+    def follow_log(self, job_id: str, *, attempt: int | None = None) -> LogFollower:
+        """Follow the lines of a job: ``async for page in client.follow_log(job_id)``.
+
+        Yields the lines that are there, if any, and new ones within about a second after the
+        handler has logged them, until the job has ended. Each page has lines of one attempt. A
+        number that is missing between two lines is a line that is not kept. An outage of the store
+        is waited out.
+
+        :param attempt: only lines of this attempt, until a later one runs. None: begin with the
+            attempt that ran last, and go on with those that follow
+        :raises NotFound: there is no such job, or the job was removed meanwhile
+        """
+        self._home.here()
+        self._check_open()
+        return LogFollower(self._jobs, check_job_id(job_id, "job_id"), attempt)
 
     def watch(self, job_id: str | None = None, *, queue: str | None = None) -> Watch:
         """Follow a job, or the jobs of a queue: ``async for state in client.watch(job_id)``.

@@ -6,6 +6,7 @@ _STORES = "tests/conformance/test_progress.py::test_"
 _RUNTIME = "tests/runtime/test_progress.py::test_"
 _WATCH = "tests/unit/test_client_watch.py::test_"
 _PARTS = "tests/unit/test_watches_of_parts.py::test_"
+_FOLLOW = "tests/unit/test_client_follow_log.py::test_"
 _REQUEUED = "tests/unit/test_client_watch.py::TestJobsThatAreRequeued::test_"
 
 
@@ -117,6 +118,38 @@ PROGRESS_BUGS = [
                 "                if not self._is_parted:\n",
                 "                if False:\n",
                 "a_store_of_one_part_that_is_silent_is_asked_once",
+            ),
+        )
+    ),
+    *(
+        _bug(f"follow: {name}", "clients/following.py", old, new, f"{_FOLLOW}{test}")
+        for name, old, new, test in (
+            (
+                "of the attempts between two looks only the last is read",
+                "page.attempts[0] if has_looked else page.attempt\n",
+                "page.attempt\n",
+                "attempts_follow_each_other_from_the_first_that_begins_after",
+            ),
+            (
+                "the job ends before the lines are read",
+                "        while not (self._found or self._is_over):\n",
+                "        while not self._is_over:\n"
+                "            if self._found:\n"
+                "                break\n"
+                "            if (await self._state()).is_final:\n                return None\n",
+                "lines_come_while_the_job_runs_and_end_with_the_job",
+            ),
+            (
+                "an attempt that is over is followed for ever",
+                "        has_gone_on = self._wanted is not None",
+                "        has_gone_on = False",
+                "one_attempt_is_followed_until_the_next_one_runs",
+            ),
+            (
+                "an outage ends it",
+                "            except Unavailable as error:\n                if self._outage",
+                "            except ZeroDivisionError as error:\n                if self._outage",
+                "what_was_logged_during_an_outage_is_there_after_it",
             ),
         )
     ),

@@ -1,6 +1,5 @@
 """``forge-jobs jobs logs``: lines that handlers have logged."""
 
-import asyncio
 import logging
 
 import click
@@ -8,13 +7,11 @@ import click
 from forge_jobs.cli.failures import Refused
 from forge_jobs.cli.options import deployment_options, json_option, with_store
 from forge_jobs.cli.output import emit_json, instant, printable, talk
+from forge_jobs.clients.following import LogFollower
 from forge_jobs.config import Deployment
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.progress import JobState, LogPage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.wakeups import until_set
-
-_LOOK_EVERY_S = 0.5
 
 
 @click.command()
@@ -57,18 +54,11 @@ async def _state(store: Storage, job_id: JobId) -> JobState:
 
 
 async def _follow(store: Storage, job_id: JobId, attempt: int | None) -> None:
-    shown_attempt = shown = 0
-    while True:
-        # Read first: the last lines are stored before the end is.
-        state = await _state(store, job_id)
-        page = await store.jobs.job_log(job_id, attempt=attempt)
-        if page.attempt != shown_attempt:
-            shown_attempt, shown = page.attempt, 0
-        shown = _show(page, shown)
-        if state.is_final:
-            talk(f"The job is {state.status.in_words}.")
-            return
-        await until_set(asyncio.Event(), _LOOK_EVERY_S)
+    await _state(store, job_id)
+    shown: dict[int, int] = {}
+    async for page in LogFollower(store.jobs, job_id, attempt):
+        shown[page.attempt] = _show(page, shown.get(page.attempt, 0))
+    talk(f"The job is {(await _state(store, job_id)).status.in_words}.")
 
 
 def _show(page: LogPage, shown: int) -> int:
