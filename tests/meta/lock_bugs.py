@@ -304,4 +304,25 @@ LOCK_BUGS = (
         "            raise\n",
         f"{_LENT}a_refused_call_sets_no_savepoint_either",
     ),
+    Bug(
+        "locks: one transaction asks for the time while the others wait",
+        (
+            "tests/unit/test_time_of_a_call.py::"
+            "test_a_call_that_waits_for_the_time_keeps_no_other_thread_waiting",
+        ),
+        (
+            Edit(
+                f"{_SQL}base/transaction.py",
+                '        now = tx.__dict__["now"] = tx.flavor.now_us(tx.connection)\n',
+                "        with self.lock:\n"
+                '            now = tx.__dict__["now"] = tx.flavor.now_us(tx.connection)\n',
+            ),
+            Edit(
+                f"{_SQL}base/transaction.py",
+                '    def __get__(self, tx: "Tx", owner',
+                '    lock = __import__("threading").RLock()\n\n'
+                '    def __get__(self, tx: "Tx", owner',
+            ),
+        ),
+    ),
 )

@@ -18,7 +18,6 @@ import sys
 import threading
 from asyncio import events
 from collections.abc import Callable, Coroutine
-from functools import cached_property
 from types import FrameType
 from typing import Any, TypeVar, cast
 
@@ -151,16 +150,23 @@ class _MainThread:
 class _SyncHome:
     """The event loop of ``ctx.sync``, on a thread that starts when first needed."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
     def is_here(self) -> bool:
         """Return False: a ``def`` handler is on no event loop."""
         return False
 
-    @cached_property
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop."""
-        loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, name="forge-jobs-ctx-sync", daemon=True).start()
-        return loop
+        """The running loop, the same for all threads of the handler."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = loop = asyncio.new_event_loop()
+                name = "forge-jobs-ctx-sync"
+                threading.Thread(target=loop.run_forever, name=name, daemon=True).start()
+            return self._loop
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` there, and wait."""

@@ -7,7 +7,6 @@ and in one that a caller holds open.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, Table, text
@@ -78,6 +77,18 @@ class HotStatement:
         return cls(text(sql))
 
 
+class _Now:
+    """Asks for the store's time at the first use, and keeps the time in the transaction.
+
+    Not ``functools.cached_property``: Python 3.11 holds one lock for all transactions of a process
+    while the store is asked. A silent store would stop the calls of every thread and event loop.
+    """
+
+    def __get__(self, tx: "Tx", owner: type["Tx"]) -> int:
+        now = tx.__dict__["now"] = tx.flavor.now_us(tx.connection)
+        return now
+
+
 class Tx:
     """A connection inside a transaction, with the time of the call.
 
@@ -111,10 +122,8 @@ class Tx:
         self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: dict[str, None] = {}
 
-    @cached_property
-    def now(self) -> int:
-        """The store's time in microseconds, the same for the whole call."""
-        return self.flavor.now_us(self.connection)
+    now = _Now()
+    """The store's time in microseconds, the same for the whole call."""
 
     def execute(
         self,
