@@ -35,7 +35,7 @@ class LogFollower(AsyncIterator[LogPage]):
         self._shown: dict[int, int] = {}
         """The number of the last line that was seen, per attempt."""
         self.has_looked = False
-        """Whether a look was made. After one that found no line every attempt with lines is new."""
+        """True after the first look. Attempts that have lines only later are new."""
         self._is_over = False
         self._outage = Outage()
 
