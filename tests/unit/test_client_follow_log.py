@@ -1,8 +1,7 @@
 """JobClient.follow_log: the lines that are there, new ones as they come, and the end of the job."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -18,38 +17,14 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.progress import NewLine, ProgressNote
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, pass_on, url_of
-from tests.support.factories import claim_one, done, enqueue_one, failed, finish, only, register
+from tests.support.backends import url_of
+from tests.support.factories import claim_one, done, enqueue_one, failed, finish, only
 from tests.support.faulty import Faults, faulty
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture(params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-async def storage(backend: str, tmp_path: Path) -> AsyncIterator[Storage]:
-    async with BACKENDS[backend](tmp_path, None) as opened:
-        yield opened
-    await pass_on(backend, tmp_path)
-
-
-@pytest.fixture
-async def lease(storage: Storage) -> PodLease:
-    return await register(storage, lease_for=timedelta(days=1000))
-
-
-@pytest.fixture
-async def client(storage: Storage) -> AsyncIterator[JobClient]:
-    async with JobClient(storage) as opened:
-        yield opened
 
 
 async def say(storage: Storage, claimed: ClaimedJob, *texts: str, first: int = 1) -> None:

@@ -25,7 +25,7 @@ from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
-from tests.support.factories import KIND, dead, done, error, failed, register, run_one
+from tests.support.factories import KIND, dead, done, error, failed, run_one
 from tests.support.faulty import Faults, faulty
 from tests.support.waiting import wait_until
 
@@ -44,17 +44,6 @@ async def storage(
     async with BACKENDS[request.param](tmp_path, clock) as opened:
         yield opened
     await pass_on(request.param, tmp_path)
-
-
-@pytest.fixture
-async def lease(storage: Storage) -> PodLease:
-    return await register(storage, lease_for=timedelta(days=1000))
-
-
-@pytest.fixture
-async def client(storage: Storage) -> AsyncIterator[JobClient]:
-    async with JobClient(storage) as opened:
-        yield opened
 
 
 async def enqueue(client: JobClient, **options: Unpack[EnqueueOptions]) -> JobId:

@@ -3,8 +3,7 @@
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -25,7 +24,7 @@ from forge_jobs.model.progress import JobState, NewProgress, ProgressNote
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, pass_on, url_of
+from tests.support.backends import url_of
 from tests.support.factories import (
     KIND,
     QUEUE,
@@ -36,7 +35,6 @@ from tests.support.factories import (
     failed,
     finish,
     only,
-    register,
 )
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime
@@ -48,30 +46,6 @@ Run = Callable[[Transition], Awaitable[JobId]]
 
 NEVER = 3600.0
 """Seconds between two looks: only wake-ups make a watch look."""
-
-
-@pytest.fixture(params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-async def storage(backend: str, tmp_path: Path) -> AsyncIterator[Storage]:
-    async with BACKENDS[backend](tmp_path, None) as opened:
-        yield opened
-    await pass_on(backend, tmp_path)
-
-
-@pytest.fixture
-async def lease(storage: Storage) -> PodLease:
-    return await register(storage, lease_for=timedelta(days=1000))
-
-
-@pytest.fixture
-async def client(storage: Storage) -> AsyncIterator[JobClient]:
-    async with JobClient(storage) as opened:
-        yield opened
 
 
 async def next_of(watch: Watch) -> JobState:
