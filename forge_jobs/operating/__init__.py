@@ -1,0 +1,1 @@
+"""Reads and actions for people who operate an installation, one operator under all surfaces."""
