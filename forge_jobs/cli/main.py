@@ -16,6 +16,7 @@ from forge_jobs.cli.commands.migrate import migrate
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
 from forge_jobs.cli.commands.worker import worker
+from forge_jobs.cli.dashboard.web import web
 from forge_jobs.cli.failures import CommandLine
 from forge_jobs.cli.options import OWN_PROCESS
 
@@ -36,6 +37,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         backup,
         doctor,
         demo,
+        web,
         completion,
     ),
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,0 +1,1 @@
+"""``forge-jobs web``: the dashboard, and the file of users."""

@@ -1,0 +1,46 @@
+"""The rights of a person or program that calls the dashboard."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+from starlette.requests import Request
+
+ALL = frozenset({"*"})
+"""The actions of an operator who may do everything."""
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """The rights of one caller, who is named in every record of an action.
+
+    :param actor: the name of the person or program
+    :param read: may read queues, jobs without their payloads, pods and schedules
+    :param actions: names of the actions that are allowed. ``{"*"}`` allows all of them
+    :param queues: the queues whose jobs the caller may see and change. None means all
+    :param payloads: may read payloads and results
+    """
+
+    actor: str
+    read: bool = True
+    actions: frozenset[str] = frozenset()
+    queues: frozenset[str] | None = None
+    payloads: bool = False
+
+    def allows(self, action: str, queue: str | None = None) -> bool:
+        """Return whether the caller may take an action, on a queue where one is named."""
+        return (action in self.actions or "*" in self.actions) and self.sees(queue)
+
+    def sees(self, queue: str | None) -> bool:
+        """Return whether the caller may see a queue. None stands for no queue in particular."""
+        return self.read and (queue is None or self.queues is None or queue in self.queues)
+
+    @property
+    def in_words(self) -> str:
+        """The rights as the frame of a page shows them."""
+        if not self.read:
+            return "nothing"
+        may = "all actions" if "*" in self.actions else ", ".join(sorted(self.actions))
+        return may or "read only"
+
+
+Authorize = Callable[[Request], Access | Awaitable[Access | None] | None]
+"""Tells the rights of the caller of a request. None refuses the request."""

@@ -1,0 +1,1 @@
+"""The dashboard without a host application: users, sign-in, and the server."""

@@ -1,0 +1,203 @@
+"""``forge-jobs web``: the dashboard on uvicorn."""
+
+import asyncio
+import contextlib
+import getpass
+import ipaddress
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from forge_jobs.errors import ConfigError, ForgeJobsError, Unavailable
+from forge_jobs.reports import reporter
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.access import ALL, Access, Authorize
+from forge_jobs.web.alone.sign_in import Proxy, SignIn
+from forge_jobs.web.application import dashboard
+
+logger = reporter(__name__)
+
+_TRY_AGAIN_AFTER = 1.0
+_STOP_SECONDS = 2
+"""How long a stop waits for requests that are under way."""
+
+
+class WebOptions(Struct, frozen=True, kw_only=True):
+    """The address of the dashboard, and its callers.
+
+    :param users: the file of users, None for none
+    :param allowed_hosts: names under which browsers reach this server
+    :param proxy_header: holds the name of the caller, set by a proxy at ``proxy_from``
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    users: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    proxy_header: str = ""
+    proxy_from: tuple[str, ...] = ()
+
+
+def authorize_of(options: WebOptions) -> Authorize:
+    """Return what signs callers in.
+
+    Without users and proxy every caller of this machine is an operator, and the server must be at
+    a loopback address.
+
+    :raises ConfigError: other machines could call and no caller signs in, or an option is wrong
+    """
+    proxy = _proxy(options)
+    if options.users is not None or proxy is not None:
+        return SignIn(options.users, proxy)
+    if not _is_loopback(options.host):
+        raise ConfigError(
+            f"--host {options.host} can be reached by other machines, and no caller signs in; "
+            "give --users FILE (FORGE_WEB_USERS), made by forge-jobs web user add NAME, or "
+            "--proxy-header, or serve at 127.0.0.1"
+        )
+    access = Access(actor=_own_name(), actions=ALL, payloads=True)
+
+    def local(_: Request) -> Access:
+        return access
+
+    return local
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "local"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _proxy(options: WebOptions) -> Proxy | None:
+    if not options.proxy_header:
+        return None
+    if not options.proxy_from:
+        raise ConfigError(
+            "--proxy-header is given without --proxy-from; name the addresses of the proxy, as "
+            "FORGE_WEB_PROXY_FROM=10.0.0.5"
+        )
+    for peer in options.proxy_from:
+        try:
+            ipaddress.ip_network(peer, strict=False)
+        except ValueError:
+            raise ConfigError(f"--proxy-from: {peer[:60]!r} is no address or network") from None
+    return Proxy(options.proxy_header, options.proxy_from)
+
+
+def application(storage: Callable[[], Storage | None], options: WebOptions) -> ASGIApp:
+    """Return the application as the options ask.
+
+    :raises ConfigError: as :func:`authorize_of`
+    """
+    hosts = {options.host, *options.allowed_hosts}
+    return dashboard(storage, authorize=authorize_of(options), hosts=hosts)
+
+
+def serve(url: str, options: WebOptions) -> Coroutine[Any, Any, int]:
+    """Serve until a signal. Return the exit code.
+
+    A store that is away is opened as soon as there is one. Until then requests are answered 503.
+
+    :raises ConfigError: as :func:`authorize_of`, before anything is opened
+    """
+    opening = _Opening(url)
+    return _serve(application(lambda: opening.storage, options), opening, options)
+
+
+class _Opening:
+    """Opens the store, again and again until there is one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.storage: Storage | None = None
+
+    async def run(self) -> None:
+        """Open the store.
+
+        :raises ForgeJobsError: what no waiting mends
+        """
+        is_said = False
+        while self.storage is None:
+            try:
+                self.storage = await open_storage(self._url)
+            except Unavailable as error:
+                if not is_said:
+                    logger.warning("the store is away; trying again every second: %s", error)
+                is_said = True
+                await asyncio.wait({asyncio.ensure_future(_pause())})
+
+
+async def _pause() -> None:
+    event = asyncio.Event()
+    try:
+        await asyncio.wait_for(event.wait(), _TRY_AGAIN_AFTER)
+    except TimeoutError:
+        return
+
+
+class _Server(uvicorn.Server):
+    """A server that stops at a signal, and lets the program close the store afterwards."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+async def _serve(app: ASGIApp, opening: _Opening, options: WebOptions) -> int:
+    config = uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        ws="none",
+    )
+    server = _Server(config)
+    opened = asyncio.ensure_future(opening.run())
+
+    def give_up(done: "asyncio.Future[None]") -> None:
+        if not done.cancelled() and done.exception() is not None:
+            server.should_exit = True
+
+    opened.add_done_callback(give_up)
+    try:
+        try:
+            await server.serve()
+        except SystemExit:
+            raise ConfigError(
+                f"port {options.port} of {options.host} cannot be used; give another --port"
+            ) from None
+        if opened.done() and not opened.cancelled() and (error := opened.exception()):
+            raise error if isinstance(error, ForgeJobsError) else RuntimeError from error
+    finally:
+        opened.cancel()
+        if opening.storage is not None:
+            await opening.storage.aclose()
+    return 0

@@ -1,0 +1,127 @@
+"""The application: routes, and who may call them."""
+
+import inspect
+from collections.abc import Callable, Collection
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forge_jobs.errors import ForgeJobsError, InvalidInput, a_type
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.access import Access, Authorize
+from forge_jobs.web.guard import PROBES, Guard
+from forge_jobs.web.health import probes
+from forge_jobs.web.problems import Refused, answer, refusal_of, unavailable
+
+StorageSource = Storage | Callable[[], Storage | None]
+"""The storage, or a function that returns the storage once the program has opened one."""
+
+
+def dashboard(
+    storage: StorageSource,
+    *,
+    authorize: Authorize,
+    hosts: Collection[str] | None = None,
+) -> ASGIApp:
+    """Return the HTTP API and the dashboard as an ASGI application.
+
+    Mount the application at any prefix: ``app.mount("/jobs", dashboard(storage, authorize=...))``.
+    Several in one process share nothing. Nothing is served before ``authorize`` has said yes,
+    except ``/healthz``, ``/readyz`` and the static files.
+
+    :param storage: what ``await open_storage(url)`` returned, or a function that returns that, for
+        a host application that opens the storage in a lifespan. The application never closes the
+        storage
+    :param authorize: called with each request. Returns the :class:`Access` of the caller, or None
+        to refuse. May be ``async def``
+    :param hosts: names that a Host header may have, beside addresses and ``localhost``. None: any,
+        which is for host applications that check the header
+    :raises InvalidInput: a parameter has the wrong type
+    """
+    if not (isinstance(storage, Storage) or callable(storage)):
+        fix = "give what `await open_storage(url)` returns, or a function that returns that"
+        raise InvalidInput("storage", f"is {a_type(storage)}", fix)
+    if not callable(authorize):
+        fix = "give a function of the request that returns an Access or None"
+        raise InvalidInput("authorize", f"is {a_type(authorize)}", fix)
+    return Guard(_Application(Source(storage), authorize), hosts=hosts)
+
+
+class Source:
+    """Gives the storage to requests."""
+
+    def __init__(self, storage: StorageSource) -> None:
+        self._storage = storage
+
+    def storage(self) -> Storage:
+        """Return the storage.
+
+        :raises Refused: the program has not opened the storage yet
+        """
+        found = self._storage if isinstance(self._storage, Storage) else self._storage()
+        if found is None:
+            raise unavailable()
+        return found
+
+
+class _Application:
+    """Asks who calls, then serves the route."""
+
+    def __init__(self, source: Source, authorize: Authorize) -> None:
+        self._authorize = authorize
+        routes: list[BaseRoute] = [*probes(source), Route("/", _front)]
+        self._routes = Starlette(
+            routes=routes,
+            exception_handlers={
+                HTTPException: _http_problem,
+                Refused: _problem,
+                ForgeJobsError: _problem,
+            },
+        )
+        self._routes.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root: str = scope.get("root_path", "")
+        path = scope["path"].removeprefix(root) or "/"
+        # A mount leaves "" for the prefix alone, which matches no route.
+        scope = {**scope, "path": root + path}
+        if path not in PROBES:
+            scope["state"]["access"] = await self._access(Request(scope))
+        await self._routes(scope, receive, send)
+
+    async def _access(self, request: Request) -> Access:
+        answered = self._authorize(request)
+        access = await answered if inspect.isawaitable(answered) else answered
+        if access is None or not access.read:
+            raise Refused(403, "not-allowed", "the caller may not read", "ask for the right")
+        return access
+
+
+def _front(request: Request) -> Response:
+    access: Access = request.state.access
+    return Response(f"{access.actor}: {access.in_words}\n", media_type="text/plain")
+
+
+def _problem(request: Request, error: Exception) -> Response:
+    return answer(refusal_of(error), request.state.request_id)
+
+
+def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "")
+        refused = Refused(
+            405,
+            "wrong-method",
+            "the address knows no such method",
+            f"use {allowed}",
+            headers=headers,
+        )
+    else:
+        refused = Refused(404, "unknown-address", "there is no such address", "see openapi.json")
+    return answer(refused, request.state.request_id)

@@ -1,0 +1,38 @@
+"""``/healthz`` and ``/readyz`` of the process that serves the dashboard."""
+
+import asyncio
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from forge_jobs.errors import ForgeJobsError
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.problems import Refused
+
+_SECONDS = 5.0
+"""The limit for the store's answer to a probe."""
+
+
+class _Source(Protocol):
+    def storage(self) -> Storage: ...
+
+
+def probes(source: _Source) -> list[Route]:
+    """Return the routes of both probes. Neither asks who calls, and neither says much."""
+
+    async def live(_: Request) -> Response:
+        """Answer: an outage of the store is no fault of this process."""
+        return PlainTextResponse("ok\n")
+
+    async def ready(_: Request) -> Response:
+        """Answer whether the store does."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await source.storage().cron.now()
+        except (ForgeJobsError, Refused, TimeoutError):
+            return PlainTextResponse("the store does not answer\n", 503)
+        return PlainTextResponse("ok\n")
+
+    return [Route("/healthz", live), Route("/readyz", ready)]
