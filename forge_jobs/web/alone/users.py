@@ -21,7 +21,7 @@ MIN_PASSWORD = 8
 
 
 class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One user of the file.
+    """A user of the file.
 
     :param password: scrypt hash, "" when the user signs in by a token or a proxy only
     :param token: scrypt hash of the secret part of the token, "" without a token
