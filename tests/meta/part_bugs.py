@@ -72,7 +72,7 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug_of_queues(
         "a queue that was away never gets its pod back",
         f"{_REDIS}jobs/heartbeat.py",
-        "admitted = await self._admit_again(pod, own, lapsed)",
+        "admitted = await self._admit_again(pod, beat, lapsed)",
         "admitted = frozenset()",
     ),
     _bug_of_queues(

@@ -70,8 +70,8 @@ _SPOILT_KEYS = [
     _of_a_key(
         "a job whose parents cannot be read is requeued without them",
         "lua/jobs/requeue/requeue.lua",
-        "return not read_record('HLEN', waits) and { 'silent', {} } or nil",
-        "return { false, {} }",
+        "return read_record('HLEN', waits) and 'again' or 'silent'",
+        "return false, {}",
     ),
     _of_a_key(
         "a job whose errors cannot be read hides its queue from lists",

@@ -416,7 +416,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a grant that sinks under the pod",
         "allocations",
         "fleet/allocations/allocate",
-        "if not slot or wish[3] < slot.grant then",
+        "if not slot or grant < slot.grant then",
         "if not slot then",
     ),
     _bug(

@@ -11,6 +11,7 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Pod
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.salvage import UNREADABLE
 
@@ -130,9 +131,13 @@ async def unknown_kinds(database: Database, kinds: Iterable[str]) -> list[str]:
     # The server looks the pods through: what they say of themselves is much.
     unknown, rest = sorted(kinds), list[str]()
     while unknown:
-        asked = [(kind, msgspec.json.encode(kind).decode()) for kind in unknown]
+        asked = [
+            item_of("unknown_kinds", "kind", name=kind, quoted=msgspec.json.encode(kind).decode())
+            for kind in unknown
+        ]
+        request = request_of("unknown_kinds", kinds=asked, named=rest)
         unknown, rest = await database.run_one(
-            "unknown_kinds", database.keys.fleet, (asked, rest), tuple[list[str], list[str]]
+            "unknown_kinds", database.keys.fleet, request, tuple[list[str], list[str]]
         )
         if not rest:
             break

@@ -87,12 +87,27 @@ class DemandFields(msgspec.Struct, frozen=True, array_like=True):
     goes_on: bool
 
 
+class VisitFields(msgspec.Struct, frozen=True, array_like=True):
+    """Jobs that an operator's verb visits. ``VISIT`` in scripts.
+
+    :param filter: as :func:`filter_parts` makes one, False for any job
+    :param refused: the verb's row of ``REFUSED``
+    :param plans: those of a requeue
+    """
+
+    filter: object
+    ids: object
+    refused: object
+    plans: object = False
+
+
 _REQUESTS: dict[str, type[msgspec.Struct]] = {
     "DEMAND": DemandFields,
     "END": EndFields,
     "ENQUEUE": EnqueueRequest,
     "JOB": JobFields,
     "TEMPLATE": TemplateFields,
+    "VISIT": VisitFields,
 }
 _PLACES = {
     f"{name}.{field}": str(place)

@@ -2,6 +2,7 @@
 
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of
 
 # Per command, how many arguments follow the key.
 _NEEDED = (
@@ -28,7 +29,11 @@ async def check_rights(database: Database) -> None:
 
 async def check_rights_at(database: Database, base: str) -> None:
     """:func:`check_rights` on the server of this base."""
-    missing = await database.run_one("rights", base, _NEEDED, list[str])
+    needed = [
+        item_of("rights", "entry", command=command, following=following)
+        for command, following in _NEEDED
+    ]
+    missing = await database.run_one("rights", base, needed, list[str])
     if missing:
         raise StorageError(
             "the server's access rules do not let this user run "

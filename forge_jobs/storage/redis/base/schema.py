@@ -12,6 +12,7 @@ from forge_jobs.clock import from_us
 from forge_jobs.errors import NotFound, SchemaMismatch
 from forge_jobs.storage.backend import MigrationStatus, check_down, refuse_newer
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 
 
 class Layout(NamedTuple):
@@ -117,17 +118,25 @@ async def _migrate(database: Database, layouts: Sequence[Layout]) -> _Rows:
     """
     if database.is_cluster:
         number = max(_works_from(each, database) for each in layouts)
-        bases = dict.fromkeys(database.places.old_bases(), (number, False))
+        request = request_of("move_end", works_from=number, is_end=False)
+        bases = dict.fromkeys(database.places.old_bases(), request)
         await database.run("move_end", bases, bool)
     return await _run(database, "migrate", layouts)
 
 
 async def _run(database: Database, mode: str, layouts: Sequence[Layout] | None = None) -> _Rows:
     known = [
-        (each.number, each.name, _works_from(each, database))
+        item_of(
+            "schema",
+            "migration",
+            number=each.number,
+            name=each.name,
+            **{"from": _works_from(each, database)},
+        )
         for each in (MIGRATIONS if layouts is None else layouts)
     ]
-    return await database.run_one("schema", database.keys.fleet, (mode, known), _Rows)
+    request = request_of("schema", mode=mode, known=known)
+    return await database.run_one("schema", database.keys.fleet, request, _Rows)
 
 
 async def works_from(database: Database) -> int:

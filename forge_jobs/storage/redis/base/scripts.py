@@ -2,8 +2,10 @@
 
 A script's file says ``-- uses: jobs claims``. The parts ``start``, ``writes``, ``tallies``,
 ``wakes``, ``bounds`` and ``run`` go around every script. The file defines
-``handle(base, request)`` for ``run.lua``. Only the used functions of all parts are sent, because
-every run of a script makes each function and table anew. The first line of a file may be one of
+``handle(base, request)`` for ``run.lua``. The names in ``local ... = unpack(request)`` are those of
+the request's fields, by which :func:`request_of` puts a request together. Only the used functions
+of all parts are sent, because every run of a script makes each function and table anew. The first
+line of a file may be one of
 
 ``-- no-writes``
     The script only reads. The server refuses its writes, and no replica is waited for.
@@ -17,14 +19,17 @@ every run of a script makes each function and table anew. The first line of a fi
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import zip_longest
 
 from forge_jobs.storage.redis.base.requests import with_places
 
 _LUA = files("forge_jobs.storage.redis") / "lua"
+_UNPACKED = re.compile(r"\blocal ([\w,\s]+?)=\s*unpack\((\w+)\)")
 _FLAGS = ("no-writes", "allow-oom")
 _LOCALS = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
 _NAME = re.compile(r"(?<!\w)(?<!(?<!\.)\.)[A-Za-z_]\w*")
@@ -57,6 +62,46 @@ def script(name: str) -> Script:
     text = "\n".join([f"#!lua{flags}", *_used("\n".join(map(_part, parts)), end), end])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha, writes=first != "no-writes")
+
+
+def request_of(name: str, /, **values: object) -> tuple[object, ...]:
+    """Return a request of the script ``name``, in the order in which the script unpacks it.
+
+    The names of the fields are those of the script's ``local ... = unpack(request)``.
+
+    :raises TypeError: these are not the fields of the request
+    """
+    return item_of(name, "request", **values)
+
+
+def item_of(name: str, variable: str, /, **values: object) -> tuple[object, ...]:
+    """:func:`request_of`, for a part of a request: what the script unpacks ``variable`` into."""
+    fields = fields_of(name, variable)
+    if len(values) == len(fields):
+        # No field is missing then, unless a name is another one.
+        with suppress(KeyError):
+            return tuple([values[field] for field in fields])
+    raise TypeError(f"{name}.lua unpacks {variable} into {fields}, not {tuple(values)}")
+
+
+@cache
+def fields_of(name: str, variable: str) -> tuple[str, ...]:
+    """Return the names that the script ``name`` gives the fields of what it unpacks.
+
+    A script that unpacks the same twice names a field alike, or leaves it out as ``_``.
+    """
+    unpacked = [
+        [field.strip() for field in names.split(",")]
+        for names, of in _UNPACKED.findall(script(name).text)
+        if of == variable
+    ]
+    fields: list[str] = []
+    for column in zip_longest(*unpacked, fillvalue="_"):
+        known = set(column) - {"_"}
+        if len(known) != 1:
+            raise TypeError(f"{name}.lua unpacks {variable} into other names elsewhere: {known}")
+        fields += known
+    return tuple(fields)
 
 
 @cache

@@ -10,6 +10,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
 from forge_jobs.storage.redis.base.job_rows import StoredFields
+from forge_jobs.storage.redis.base.scripts import item_of
 from forge_jobs.storage.salvage import letters_to, salvaged_queue
 
 _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
@@ -81,13 +82,16 @@ _READ = (
 _SETTINGS = QueueSettings.__struct_fields__
 
 
-def setting_fields(settings: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+def setting_fields(settings: Mapping[str, Any]) -> list[tuple[object, ...]]:
     """Return for each setting the name, and the hash fields and values in turn. The
     field that tells whether the setting differs comes first.
 
     Durations that scripts work with stand beside the JSON, in microseconds.
     """
-    return [(name, _fields(name, value)) for name, value in settings.items()]
+    return [
+        item_of("declare_queue", "setting", name=name, fields=_fields(name, value))
+        for name, value in settings.items()
+    ]
 
 
 def _fields(name: str, value: Any) -> list[str]:
@@ -116,6 +120,8 @@ def _span(microseconds: int) -> timedelta:
 
 
 DEFAULT_FIELDS = [
-    part for _, fields in setting_fields(msgspec.structs.asdict(QueueSettings())) for part in fields
+    part
+    for name, value in msgspec.structs.asdict(QueueSettings()).items()
+    for part in _fields(name, value)
 ]
 """The argument of ``ensure_queue`` of ``queues.lua`` for a queue that no program declared."""

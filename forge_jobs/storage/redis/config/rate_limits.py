@@ -15,6 +15,7 @@ from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
 from forge_jobs.storage.buckets import NO_LIMIT, bucket_units, salvaged_limit, unreadable_limit
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.salvage import Fields
 
 
@@ -41,7 +42,8 @@ class _Bucket(msgspec.Struct, frozen=True, array_like=True):
 
 async def take(database: Database, scope: str, count: int) -> TokenGrant:
     """Take ``count`` tokens or none. See ``ConfigStore.take_tokens``."""
-    request = (scope, *_asked([count]))
+    [asked] = _asked([count])
+    request = request_of("take_tokens", scope=scope, asked=asked)
     taken = await database.run_one("take_tokens", database.keys.fleet, request, _Taken)
     _refuse(taken.outcome, taken.number, scope, count)
     return TokenGrant(taken.outcome == "granted", timedelta(microseconds=taken.number))
@@ -51,7 +53,9 @@ async def take_turns(
     database: Database, scope: str, counts: Sequence[int], within: timedelta
 ) -> list[timedelta | None]:
     """Give places in the line of the bucket. See ``ConfigStore.take_turns``."""
-    request = (scope, _asked(counts), duration_us(within))
+    request = request_of(
+        "take_turns", scope=scope, all_asked=_asked(counts), within=duration_us(within)
+    )
     answer = await database.run_one("take_turns", database.keys.fleet, request, _Turns)
     _refuse(answer.outcome, answer.capacity, scope, max(counts, default=0))
     return [None if wait < 0 else timedelta(microseconds=wait) for wait in answer.waits]
@@ -91,8 +95,15 @@ async def remove(database: Database, scope: str) -> None:
 async def declare(database: Database, scope: str, limit: RateLimit, *, by_operator: bool) -> None:
     """Declare a bucket from code, or set one by hand."""
     units = bucket_units(limit)
-    period = duration_us(limit.period)
-    request = (scope, limit.capacity, period, units.token, units.leak, by_operator)
+    request = request_of(
+        "set_limit",
+        scope=scope,
+        capacity=limit.capacity,
+        period=duration_us(limit.period),
+        token=units.token,
+        leak=units.leak,
+        by_operator=by_operator,
+    )
     await database.run_one("set_limit", database.keys.fleet, request, bool)
 
 

@@ -17,6 +17,7 @@ from forge_jobs.model.queues import (
 from forge_jobs.storage.deleting import in_use, unknown_queue
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.config import rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 
@@ -28,7 +29,12 @@ async def _declare(
     database: Database, name: str, settings: Mapping[str, Any], *, by_operator: bool
 ) -> QueueState:
     await note_queues(database, [name])
-    request = (DEFAULT_FIELDS, setting_fields(settings), by_operator)
+    request = request_of(
+        "declare_queue",
+        defaults=DEFAULT_FIELDS,
+        settings=setting_fields(settings),
+        by_operator=by_operator,
+    )
     base = database.keys.queue(name)
     # A pod declares many, and must not wait long for each that is silent.
     found, silent = await database.run_some("declare_queue", {base: request}, QueueRecord)

@@ -18,6 +18,7 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.schedules import Firing
 from forge_jobs.reports import reporter
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.cron import schedules
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.salvage import UNREADABLE
@@ -76,7 +77,7 @@ async def trigger(database: Database, name: str, job: NewJob) -> EnqueueOutcome:
     if known is None or known.deleted:
         raise schedules.unknown(name)
     await _check(database, [job])
-    request = (name, _encode([job]).decode())
+    request = request_of("trigger", name=name, jobs=_encode([job]).decode())
     number = await database.run_one("trigger", database.keys.fleet, request, int)
     if number == _GONE:
         raise schedules.unknown(name)
@@ -102,14 +103,16 @@ def _jobs_in(record: _Record) -> Sequence[NewJob]:
 
 
 def _request(firing: Firing) -> tuple[object, ...]:
-    return (
-        firing.name,
-        firing.version,
-        False if firing.error else schedules.unset_or_us(firing.next_at),
-        firing.skipped,
-        firing.error,
-        False if firing.fired_at is None else to_us(firing.fired_at),
-        _encode(firing.jobs).decode() if firing.jobs else False,
+    return item_of(
+        "fire",
+        "firing",
+        name=firing.name,
+        version=firing.version,
+        next_at=False if firing.error else schedules.unset_or_us(firing.next_at),
+        skipped=firing.skipped,
+        failure=firing.error,
+        fired_at=False if firing.fired_at is None else to_us(firing.fired_at),
+        jobs=_encode(firing.jobs).decode() if firing.jobs else False,
     )
 
 
@@ -147,7 +150,7 @@ async def _deliver(database: Database, number: int, jobs: Sequence[NewJob]) -> l
                 database,
                 in_queue,
                 script="fire_jobs",
-                around=lambda _, request: (number, request),
+                around=lambda _, request: request_of("fire_jobs", number=number, wanted=request),
             )
     except (Conflict, InvalidInput, NotFound):
         await _settle(database, number, by_queue)
@@ -160,5 +163,11 @@ async def _settle(database: Database, number: int, queues: Iterable[str]) -> Non
     keys = [f"{database.keys.queue(queue)}:fired:{number}" for queue in queues]
     found = await database.commands([("GET", key) for key in keys])
     notes = [_decode_note(note) for note in found if note is not None]
-    count = (number, sum(note.stored for note in notes), sum(note.dropped for note in notes))
+    count = item_of(
+        "fired",
+        "each",
+        number=number,
+        fired=sum(note.stored for note in notes),
+        skipped=sum(note.dropped for note in notes),
+    )
     await database.run_one("fired", database.keys.fleet, [count], bool)

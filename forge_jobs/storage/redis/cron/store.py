@@ -13,6 +13,7 @@ from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleS
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.cron import fire, schedules
 from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
 
@@ -43,7 +44,8 @@ class RedisCronStore:
 
     async def lead(self, host_id: HostId, lease_for: timedelta) -> Leadership:
         keys, asked = self._database.keys, self._queues
-        requests: dict[str, object] = {keys.fleet: (host_id, duration_us(lease_for))}
+        own = request_of("lead", host=host_id, lease_for=duration_us(lease_for))
+        requests: dict[str, object] = {keys.fleet: own}
         requests |= {keys.queue(name): () for name in asked}
         answers, silent = await self._database.run_some("lead", requests, msgspec.Raw)
         if keys.fleet in silent:
@@ -62,7 +64,8 @@ class RedisCronStore:
 
     async def resign(self, host_id: HostId, term: int) -> None:
         fleet = self._database.keys.fleet
-        await self._database.run_one("resign", fleet, (host_id, term), bool)
+        request = request_of("resign", host=host_id, term=term)
+        await self._database.run_one("resign", fleet, request, bool)
 
     async def leader(self) -> Leadership | None:
         fleet = self._database.keys.fleet

@@ -15,6 +15,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, in_some_queues
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 
 
 class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
@@ -77,8 +78,13 @@ async def allocate(database: Database, changes: Sequence[AllocationChange]) -> l
     requests: defaultdict[str, list[object]] = defaultdict(list)
     for index, change in enumerate(changes):
         of_queue[change.queue].append(index)
-        wished = [(host, slots.target, slots.grant) for host, slots in change.slots.items()]
-        requests[database.keys.queue(change.queue)].append((change.version, wished))
+        wished = [
+            item_of("allocate", "wish", host=host, target=slots.target, grant=slots.grant)
+            for host, slots in change.slots.items()
+        ]
+        requests[database.keys.queue(change.queue)].append(
+            item_of("allocate", "change", version=change.version, wished=wished)
+        )
     answers, _ = await database.run_some("allocate", requests, list[bool])
     written = [False] * len(changes)
     for queue, indexes in of_queue.items():
@@ -91,7 +97,9 @@ async def allocate(database: Database, changes: Sequence[AllocationChange]) -> l
 async def lower_grants(database: Database, lease: PodLease, grants: Mapping[str, int]) -> None:
     """Lower a pod's own grants. See ``ProcStore.lower_grants``."""
     requests = {
-        database.keys.queue(queue): (lease.host_id, lease.epoch, most)
+        database.keys.queue(queue): request_of(
+            "lower_grants", host=lease.host_id, epoch=lease.epoch, most=most
+        )
         for queue, most in grants.items()
     }
     await database.run("lower_grants", requests, bool)

@@ -1,6 +1,6 @@
 """Measurements that pods made of themselves, minute by minute."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,6 +10,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.metrics import HOUR, MINUTE, PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.salvage import gauges_of
 
 MINUTES_AT_ONCE = 500
@@ -26,28 +27,33 @@ async def record_gauges(
 ) -> None:
     """See ``ProcStore.record_gauges``."""
     text = msgspec.json.encode(measured).decode()
-    request = (lease.host_id, lease.epoch, to_us(minute), text)
+    request = request_of(
+        "record_gauges",
+        host=lease.host_id,
+        epoch=lease.epoch,
+        minute=to_us(minute),
+        measured=text,
+    )
     await database.run_one("record_gauges", database.keys.fleet, request, bool)
 
 
 async def read_gauges(database: Database, since: datetime, until: datetime) -> list[PodMinute]:
     """See ``ProcStore.gauges``."""
     found: list[PodMinute] = []
-    for length, *places in _LISTS:
-        found += await _read(database, to_us(since), to_us(until), length, places)
+    for length, listed, prefix in _LISTS:
+        lists = {"list": listed, "prefix": prefix}
+        found += await _read(database, to_us(since), to_us(until), length, lists)
     return sorted(found, key=lambda each: each.minute)
 
 
 async def _read(
-    database: Database, start: int, end: int, length: timedelta, places: Sequence[str]
+    database: Database, start: int, end: int, length: timedelta, lists: Mapping[str, str]
 ) -> list[PodMinute]:
     found: list[PodMinute] = []
     while start < end:
+        request = request_of("gauges", since=start, ends=end, limit=MINUTES_AT_ONCE, **lists)
         minutes = await database.run_one(
-            "gauges",
-            database.keys.fleet,
-            (start, end, MINUTES_AT_ONCE, *places),
-            list[tuple[int, list[str]]],
+            "gauges", database.keys.fleet, request, list[tuple[int, list[str]]]
         )
         for minute, flat in minutes:
             by_host = sorted(zip(flat[::2], flat[1::2], strict=True))

@@ -37,6 +37,7 @@ from forge_jobs.storage.redis.base.queues import (
     of_all_pods,
     queue_names,
 )
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.fleet import allocations
 from forge_jobs.storage.redis.fleet.gauges import decode_gauges, read_gauges, record_gauges
@@ -126,16 +127,25 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
     queues = await database.run_one(
         "pod_register",
         database.keys.fleet,
-        (lease.host_id, lease.epoch, doc, published, length, declared),
+        request_of(
+            "pod_register",
+            host=lease.host_id,
+            epoch=lease.epoch,
+            doc=doc,
+            published=published,
+            lease_for=length,
+            declared=declared,
+        ),
         list[str],
     )
     # All queues: an earlier registration may have left a slot in any of them.
     requests = {
-        database.keys.queue(name): (
-            lease.host_id,
-            lease.epoch,
-            length,
-            DEFAULT_FIELDS if name in declared else False,
+        database.keys.queue(name): request_of(
+            "pod_admit",
+            host=lease.host_id,
+            epoch=lease.epoch,
+            lease_for=length,
+            defaults=DEFAULT_FIELDS if name in declared else False,
         )
         for name in queues
     }
@@ -150,15 +160,17 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
 async def free_held_jobs(database: Database, base: str, kinds: Sequence[str]) -> None:
     """Free the jobs of these kinds that are on hold in a queue."""
     for start in range(0, len(kinds), FREED_AT_ONCE):
-        request = (FREED_AT_ONCE, kinds[start : start + FREED_AT_ONCE])
+        some = kinds[start : start + FREED_AT_ONCE]
+        request = request_of("free_held", most=FREED_AT_ONCE, kinds=some)
         while await database.run_one("free_held", base, request, int) == FREED_AT_ONCE:
             pass
 
 
 async def _set_draining(database: Database, lease: PodLease) -> None:
-    request = (lease.host_id, lease.epoch)
+    pod = {"host": lease.host_id, "epoch": lease.epoch}
+    request = request_of("pod_drain", **pod)
     queues = await database.run_one("pod_drain", database.keys.fleet, request, list[str])
-    await in_some_queues(database, "slot_drain", queues, request, bool)
+    await in_some_queues(database, "slot_drain", queues, request_of("slot_drain", **pod), bool)
 
 
 async def _unregister(database: Database, lease: PodLease) -> None:
@@ -175,16 +187,18 @@ async def _forget(
 
     In queues that are silent their slots run out.
     """
-    await in_some_queues(database, "slot_leave", queues, pods, bool)
-    request = (False if dead_for is None else dead_for, pods)
+    left = [item_of("slot_leave", "pod", host=host, epoch=epoch) for host, epoch in pods]
+    await in_some_queues(database, "slot_leave", queues, left, bool)
+    gone = [item_of("pod_forget", "pod", host=host, epoch=epoch) for host, epoch in pods]
+    age = False if dead_for is None else dead_for
+    request = request_of("pod_forget", dead_for=age, pods=gone)
     return await database.run_one("pod_forget", database.keys.fleet, request, list[bool])
 
 
 async def _drop_dead_pods(database: Database, dead_for: timedelta, limit: int) -> list[HostId]:
     at_least = max(0, duration_us(dead_for))
-    dead = await database.run_one(
-        "dead_pods", database.keys.fleet, (at_least, _LOOKED_AT), _DeadPods
-    )
+    request = request_of("dead_pods", dead_for=at_least, limit=_LOOKED_AT)
+    dead = await database.run_one("dead_pods", database.keys.fleet, request, _DeadPods)
     if not dead.pods:
         return []
     hosts = [host for host, _ in dead.pods]
@@ -257,7 +271,8 @@ async def _workers(database: Database, host_id: HostId | None) -> list[WorkerSta
     found: dict[str, WorkerState] = {}
     start = 0
     while queues:
-        request = (start, _LOOKED_AT, False if host_id is None else host_id)
+        wanted = False if host_id is None else host_id
+        request = request_of("workers", **{"from": start}, limit=_LOOKED_AT, wanted=wanted)
         answers = await in_some_queues(database, "workers", queues, request, _Workers)
         for queue, answer in answers.items():
             for job_id, host, worker, kind, started in answer.workers:

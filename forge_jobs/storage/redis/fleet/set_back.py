@@ -12,6 +12,7 @@ from forge_jobs.model.jobs import Cause
 from forge_jobs.model.processes import SetBack
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, queue_names
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.config.queues import QueueRecord
 from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE_US
 
@@ -51,10 +52,10 @@ async def bring_back_leases(database: Database) -> SetBack:
     fleet = database.keys.fleet
     known = await database.run_one("lease_lengths", fleet, [], _Lengths)
     longest = await _longest_cooldowns(database)
-    requests: dict[str, object] = {fleet: (TOLERANCE_US, False, False, False)}
+    requests: dict[str, object] = {fleet: _leases(False, False, False)}
     for queue in known.queues:
         cooldown = longest.get(queue, -1)
-        requests[database.keys.queue(queue)] = (TOLERANCE_US, _AT_ONCE, cooldown, known.lengths)
+        requests[database.keys.queue(queue)] = _leases(_AT_ONCE, cooldown, known.lengths)
     changed, is_ahead = 0, False
     while requests:
         answers, _ = await database.run_some("bring_back_leases", requests, _Leases)
@@ -62,6 +63,17 @@ async def bring_back_leases(database: Database) -> SetBack:
         is_ahead = is_ahead or any(each.is_counter_ahead for each in answers.values())
         requests = {base: requests[base] for base, each in answers.items() if each.is_more}
     return SetBack(leases=changed, is_set_back=changed > 0 or is_ahead)
+
+
+def _leases(limit: int | bool, longest: int | bool, lengths: object) -> tuple[object, ...]:
+    """Return a request to a queue, or to the fleet, for which all is False."""
+    return request_of(
+        "bring_back_leases",
+        tolerance=TOLERANCE_US,
+        limit=limit,
+        longest=longest,
+        lengths=lengths,
+    )
 
 
 async def _longest_cooldowns(database: Database) -> Mapping[str, int]:
@@ -83,7 +95,14 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
     for queue in sorted(await queue_names(database)):
         base, score, after, is_more = database.keys.queue(queue), 0, "", True
         while is_more and moved < limit:
-            request = (TOLERANCE_US, min(at_once, limit - moved), causes, score, after)
+            request = request_of(
+                "bring_back_jobs",
+                tolerance=TOLERANCE_US,
+                limit=min(at_once, limit - moved),
+                causes=causes,
+                score=score,
+                after=after,
+            )
             answers, _ = await database.run_some("bring_back_jobs", {base: request}, _Jobs)
             if base not in answers:
                 break

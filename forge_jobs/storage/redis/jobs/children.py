@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues
+from forge_jobs.storage.redis.base.scripts import item_of
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators.locators import by_base, locate, locate_some
@@ -80,7 +81,16 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
         news = delivery.handover
         base = db.keys.queue(news.queue)
         seq = int(news.id.split()[1])
-        requests[base].append((news.child_id, news.parent_id, delivery.action, seq))
+        requests[base].append(
+            item_of(
+                "deliver",
+                "each",
+                id=news.child_id,
+                parent=news.parent_id,
+                action=delivery.action,
+                seq=seq,
+            )
+        )
         of_base[base].append(news)
     # Handovers to children that do not answer stay.
     answers, _ = await db.run_some("deliver", requests, list[tuple[bool, str]])
@@ -99,7 +109,10 @@ async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delive
     for delivery in deliveries:
         of_base[_parents_base(db, delivery.handover)].append(delivery)
     requests = {
-        base: [(each.handover.id.split()[1], each.handover.child_id) for each in listed]
+        base: [
+            item_of("news_stand", "each", seq=each.id.split()[1], child=each.child_id)
+            for each in (one.handover for one in listed)
+        ]
         for base, listed in of_base.items()
     }
     answers, _ = await db.run_some("news_stand", requests, list[bool])
@@ -116,7 +129,16 @@ async def _forget(db: Database, told: Sequence[tuple[Handover, bool]]) -> None:
     for news, waits in told:
         _, seq, ended, _ = news.id.split()
         requests[_parents_base(db, news)].append(
-            (seq, news.parent_id, news.parent_status.value, news.child_id, int(ended), waits)
+            item_of(
+                "told",
+                "each",
+                seq=seq,
+                parent=news.parent_id,
+                status=news.parent_status.value,
+                child=news.child_id,
+                ended=int(ended),
+                waits=waits,
+            )
         )
     await db.run_some("told", requests, bool)
 
@@ -141,7 +163,7 @@ Otherwise = Literal["missing", "told", "left"]
 """Deal with a parent that is not there: refuse the call, tell the children as if the parent had
 been removed before its end, or do nothing."""
 
-Link = tuple[JobId, Otherwise, list[tuple[JobId, str]]]
+Link = tuple[object, ...]
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -218,7 +240,15 @@ class Edges:
             if parent in self.queues:
                 what = "told" if parent in self.coming and otherwise == "missing" else otherwise
                 base = db.keys.queue(self.queues[parent])
-                found[base].append((parent, what, list(children.items())))
+                found[base].append(
+                    item_of(
+                        "link",
+                        "link",
+                        parent=parent,
+                        otherwise=what,
+                        edges=list(children.items()),
+                    )
+                )
         return dict(found)
 
     def depths(self, jobs: Iterable[NewJob]) -> dict[JobId, int]:

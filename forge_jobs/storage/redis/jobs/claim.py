@@ -32,6 +32,7 @@ from forge_jobs.storage.redis.base.job_rows import (
 )
 from forge_jobs.storage.redis.base.queues import in_all_queues, unknown_kinds
 from forge_jobs.storage.redis.base.requests import DemandFields, EndFields
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
@@ -185,7 +186,9 @@ async def _give_back(
     items = []
     for stored, reason in unreadable:
         log_set_aside(queue, stored.id, reason)
-        items.append((stored.id, stored.token, stored.kind))
+        items.append(
+            item_of("give_back", "item", id=stored.id, token=stored.token, kind=stored.kind)
+        )
     with contextlib.suppress(StorageError):
         await db.run_one("give_back", db.keys.queue(queue), items, bool)
 
@@ -212,7 +215,8 @@ async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
     places = by_queue(claims)
     requests = {
         db.keys.queue(queue): [
-            (claims[i].job_id, claims[i].token, claims[i].host_id) for i in indexes
+            item_of("record_start", "one", id=one.job_id, token=one.token, host=one.host_id)
+            for one in (claims[index] for index in indexes)
         ]
         for queue, indexes in places.items()
     }
@@ -223,7 +227,7 @@ async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
 async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> StaleClaims:
     """See ``JobStore.stale_claims``."""
     age = duration_us(stale_after)
-    found = await in_all_queues(db, "stale", (age, limit, 0, _STALE_AT_ONCE), _StaleOfQueue)
+    found = await in_all_queues(db, "stale", _stale(age, limit, 0), _StaleOfQueue)
     with contextlib.suppress(Unavailable):
         await _read_on(db, found, age, limit)
     all_of_them = [
@@ -255,10 +259,16 @@ async def _read_on(db: Database, found: dict[str, _StaleOfQueue], age: int, limi
         is_cut = first.is_cut
         while is_cut:
             start = len(first.claims)
-            request = (age, limit - start, start, _STALE_AT_ONCE)
+            request = _stale(age, limit - start, start)
             more = await db.run_one("stale", db.keys.queue(queue), request, _StaleOfQueue)
             first.claims.extend(more.claims)
             is_cut = more.is_cut
+
+
+def _stale(age: int, limit: int, start: int) -> tuple[object, ...]:
+    return request_of(
+        "stale", stale_after=age, limit=limit, **{"from": start}, at_once=_STALE_AT_ONCE
+    )
 
 
 def _max_attempts(doc: str) -> int | None:
@@ -302,7 +312,15 @@ async def _step(
         for queue, indexes in places.items()
     }
     requests = {
-        base: (mode, outcomes, items, stale_after, demands.get(base, False), owner)
+        base: request_of(
+            "exchange",
+            mode=mode,
+            outcomes=outcomes,
+            items=items,
+            stale_after=stale_after,
+            demand=demands.get(base, False),
+            owner=owner,
+        )
         for base, (outcomes, items, owner) in (dict.fromkeys(demands, _NO_ENDS) | ends).items()
     }
     answers = await db.run("exchange", requests, _Answer)
@@ -330,19 +348,21 @@ def _ends(pairs: _Pairs) -> tuple[object, object, str]:
 def _outcome(transition: Transition) -> tuple[object, ...]:
     """Return the transition as ``outcomes.lua`` takes it."""
     cooldown, error, again = transition.cooldown, transition.error, transition.again
-    return (
-        transition.status,
-        transition.cause,
-        False if transition.delay is None else duration_us(transition.delay),
-        int(transition.hand_back),
-        int(transition.count_snooze),
-        int(transition.count_crash),
-        False if error is None else error_json(error),
-        False if transition.result is None else transition.result,
-        False if cooldown is None else duration_us(cooldown.length),
-        0 if cooldown is None else cooldown.level,
-        transition.rate_limit or False,
-        False if again is None else (again.payload, doc_of(again)),
+    return item_of(
+        "exchange",
+        "parts",
+        status=transition.status,
+        cause=transition.cause,
+        delay=False if transition.delay is None else duration_us(transition.delay),
+        handed_back=int(transition.hand_back),
+        snoozes=int(transition.count_snooze),
+        crashes=int(transition.count_crash),
+        error=False if error is None else error_json(error),
+        result=False if transition.result is None else transition.result,
+        length=False if cooldown is None else duration_us(cooldown.length),
+        level=0 if cooldown is None else cooldown.level,
+        limit=transition.rate_limit or False,
+        again=False if again is None else (again.payload, doc_of(again)),
     )
 
 
@@ -366,7 +386,9 @@ async def _hold_unknown(db: Database, queue: str, answer: _Answer) -> None:
         unknown = await unknown_kinds(db, answer.strange)
         db.known_elsewhere.note(queue, set(answer.strange) - set(unknown))
         if unknown:
-            request = (answer.kinds_version, unknown, _HOLD_AT_ONCE)
+            request = request_of(
+                "hold", version=answer.kinds_version, kinds=unknown, most=_HOLD_AT_ONCE
+            )
             await db.run_one("hold", db.keys.queue(queue), request, bool)
 
 

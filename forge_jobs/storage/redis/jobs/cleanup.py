@@ -14,6 +14,7 @@ from forge_jobs.model.queues import Retention
 from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.jobs.filters import PORTION
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.dangling import forget
@@ -108,15 +109,15 @@ class Cleaner:
         removed = await self._remove_jobs(overdue, limit)
         removed += await self._drop("drop_results", overdue, "results", limit)
         removed += await self._drop(
-            "drop_events", overdue, "events", limit, ages.events, ages.most_events
+            "drop_events", overdue, "events", limit, age=ages.events, most=ages.most_events
         )
         for name, prefixes in _HISTORY.items():
-            parts = (ages.history, f":{name}", prefixes)
-            removed += await self._drop("drop_minutes", overdue, name, limit, *parts)
+            of_list = {"age": ages.history, "list": f":{name}", "prefixes": prefixes}
+            removed += await self._drop("drop_minutes", overdue, name, limit, **of_list)
         folded = 0
         for name, script in (("folds", "fold_hours"), ("pod_folds", "fold_gauges")):
-            ends = (ages.minutes, ages.history)
-            folded += await self._drop(script, overdue, name, limit, *ends)
+            kept_for = {"minutes_kept": ages.minutes, "hours_kept": ages.history}
+            folded += await self._drop(script, overdue, name, limit, **kept_for)
         # Asked once more, unless nothing could be done here.
         again = tuple(base for base in overdue if removed + folded and overdue[base].is_any)
         return Cleaned(removed=removed, rest=(again + later) or None)
@@ -132,9 +133,7 @@ class Cleaner:
         await self._leave(deleted)
         return tuple(base for base, each in overdue.items() if each.is_any)
 
-    async def _rules_of(
-        self, bases: Sequence[str]
-    ) -> tuple[dict[str, list[tuple[str, int, int]]], set[str]]:
+    async def _rules_of(self, bases: Sequence[str]) -> tuple[dict[str, list[object]], set[str]]:
         """Return what each queue that has a record may lose, and the queues that do not answer."""
         queues = [base for base in bases if base != self._db.keys.fleet]
         asked = [("HGET", f"{base}:queue", "retention") for base in queues]
@@ -161,14 +160,17 @@ class Cleaner:
         bases: Sequence[str],
         limit: int,
         ages: _Ages,
-        rules: Mapping[str, list[tuple[str, int, int]]],
+        rules: Mapping[str, list[object]],
     ) -> dict[str, _Overdue]:
         """Return what the lists hold, in the order of the bases, where there is an answer.
 
         :param ages: at which the rest goes
         """
         limit = min(limit, max(1, _FOUND_AT_ONCE // max(1, len(bases))))
-        requests = {base: (rules.get(base, []), limit, *ages) for base in bases}
+        requests = {
+            base: request_of("overdue", rules=rules.get(base, []), limit=limit, **ages._asdict())
+            for base in bases
+        }
         found, _ = await self._db.run_some("overdue", requests, _Overdue)
         return {base: found[base] for base in bases if base in found}
 
@@ -187,7 +189,7 @@ class Cleaner:
         return removed
 
     async def _drop(
-        self, script: str, overdue: Mapping[str, _Overdue], name: str, limit: int, *parts: object
+        self, script: str, overdue: Mapping[str, _Overdue], name: str, limit: int, **parts: object
     ) -> int:
         """Run ``script`` queue by queue until ``limit`` have gone."""
         dropped = 0
@@ -195,7 +197,7 @@ class Cleaner:
             left = min(getattr(each, name), limit - dropped)
             while left > 0:
                 size = min(left, _REMOVED_AT_ONCE)
-                request = (*parts, size) if parts else size
+                request = request_of(script, **parts, limit=size) if parts else size
                 answers, _ = await self._db.run_some(script, {base: request}, int)
                 gone = answers.get(base, 0)
                 dropped += gone
@@ -221,7 +223,7 @@ class Cleaner:
                     bases.append(base)
 
 
-def _rules(text: bytes) -> Iterator[tuple[str, int, int]]:
+def _rules(text: bytes) -> Iterator[object]:
     try:
         retention = _decode(text)
     except UNREADABLE:
@@ -230,4 +232,5 @@ def _rules(text: bytes) -> Iterator[tuple[str, int, int]]:
         most = getattr(retention, f"max_{status}")
         # A time less this is a number that Lua holds exactly.
         age = min(duration_us(getattr(retention, status)), 2**52)
-        yield status, age, -1 if most is None else most
+        most = -1 if most is None else most
+        yield item_of("overdue", "rule", status=status, age=age, most=most)

@@ -283,7 +283,7 @@ class _Call:
         return EnqueueRequest(
             queue=queue,
             defaults=_DEFAULTS,
-            locators=[(key, *ids) for key, ids in locators.items()],
+            locators=[ids.item(key) for key, ids in locators.items()],
             jobs=jobs,
             duplicates=plan.duplicates(indexes),
             expected=plan.expected(sent),

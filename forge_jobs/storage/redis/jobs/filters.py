@@ -18,6 +18,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.storage.cursors import WALKED_ON_REDIS
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.locators import locate_by_queue
 
@@ -26,15 +27,17 @@ FilterParts = tuple[object, ...]
 
 def filter_parts(which: JobFilter) -> FilterParts:
     """The argument of ``filters.lua``, without the ids and the queues."""
-    return (
-        which.kinds,
-        tuple(status.value for status in which.statuses),
-        tuple(cause.value for cause in which.causes),
-        _or_false(which.tag),
-        _or_false(which.unique_key),
-        _or_false(which.schedule),
-        _instant(which.enqueued_before),
-        _instant(which.enqueued_after),
+    return item_of(
+        "match",
+        "parts",
+        kinds=which.kinds,
+        statuses=tuple(status.value for status in which.statuses),
+        causes=tuple(cause.value for cause in which.causes),
+        tag=_or_false(which.tag),
+        key=_or_false(which.unique_key),
+        schedule=_or_false(which.schedule),
+        before=_instant(which.enqueued_before),
+        **{"from": _instant(which.enqueued_after)},
     )
 
 
@@ -129,7 +132,12 @@ async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newe
             given_up_at = end if len(nearest) < limit else None
             return Found(nearest[:limit], given_up_at, frozenset(silent))
         size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
-        requests = {base: (parts, at, limit, size, newest) for base, at in positions.items()}
+        requests = {
+            base: request_of(
+                "find", meant=parts, beyond=at, wanted=limit, visited=size, is_descending=newest
+            )
+            for base, at in positions.items()
+        }
         looked_at += size * len(positions)
         positions = {}
         steps = await db.run_some("find", requests, _Step)
@@ -155,7 +163,9 @@ async def _matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> lis
     allowed = {db.keys.queue(name) for name in which.queues}
     located = await locate_by_queue(db, ids)
     requests = {
-        base: (parts, found) for base, found in located.items() if not allowed or base in allowed
+        base: request_of("match", meant=parts, ids=found)
+        for base, found in located.items()
+        if not allowed or base in allowed
     }
     answers = await db.run("match", requests, list[JobId])
     return [(job_id, base) for base, matching in answers.items() for job_id in matching]

@@ -21,6 +21,7 @@ from forge_jobs.model.processes import (
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.queues import decode_pod
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.config.queues import QueueRecord
 from forge_jobs.storage.redis.fleet.pods import free_held_jobs
 from forge_jobs.storage.redis.jobs.claim import by_queue
@@ -161,7 +162,7 @@ class Beats:
             # The last ones are left for the step that tells what else there is.
             for some in portions(indexes[: max(0, len(indexes) - share)], _BEATS_AT_ONCE):
                 listed = [_listed(claims[index]) for index in some]
-                request = (lease.host_id, lease.epoch, False, listed, False)
+                request = _request(lease, False, listed)
                 found, silent = await self._db.run_some("beat", {base: request}, _Answer)
                 if silent:
                     break
@@ -170,7 +171,7 @@ class Beats:
 
     async def _at_once(self, beat: "_Asked") -> _Heard:
         fleet, lease = self._db.keys.fleet, beat.lease
-        own: dict[str, object] = {fleet: (lease.host_id, lease.epoch, beat.length)}
+        own: dict[str, object] = {fleet: _request(lease, beat.length)}
         declared = self._known(lease)
         parts = beat.parts(self._db, declared, beat.length)
         if declared and len(parts) < BASES_AT_ONCE:
@@ -201,7 +202,7 @@ class Beats:
         part was silent, and is admitted again to queues whose part was.
         """
         fleet, lease = self._db.keys.fleet, beat.lease
-        own = (lease.host_id, lease.epoch, beat.length)
+        own = _request(lease, beat.length)
         declared = self._known(lease)
         # One question for all, once it is known which queues those are.
         parts = beat.parts(self._db, declared, beat.length) if declared else {}
@@ -228,21 +229,26 @@ class Beats:
             now = max(told.record.now for each in answers.values() for told in each.declared)
             return _Heard(True, answers, now, quiet.union(lapsed))
         if lives and pod and not held:
-            again = await self._db.run("beat", {fleet: (*own, False, True)}, msgspec.Raw)
+            again = await self._db.run(
+                "beat", {fleet: _request(lease, beat.length, more=True)}, msgspec.Raw
+            )
             held, *_ = _decode_own(again[fleet])
         admitted = None
         if held and pod:
-            admitted = await self._admit_again(pod, own, lapsed)
+            admitted = await self._admit_again(pod, beat, lapsed)
         if admitted is None:
             return _Heard(False, answers, now, quiet)
         return _Heard(True, answers, now, quiet.union(lapsed) - admitted, admitted)
 
     async def _admit_again(
-        self, pod: Pod, own: tuple[str, str, int], queues: Sequence[str]
+        self, pod: Pod, beat: "_Asked", queues: Sequence[str]
     ) -> frozenset[str] | None:
         """The queues in which the pod has a lease again. None: one of them has gone, so that the
         pod has to declare and register anew."""
-        requests = {self._db.keys.queue(name): own for name in queues}
+        request = request_of(
+            "pod_readmit", host=pod.host_id, epoch=beat.lease.epoch, lease_for=beat.length
+        )
+        requests = {self._db.keys.queue(name): request for name in queues}
         answers, _ = await self._db.run_some("pod_readmit", requests, tuple[bool, bool])
         if not all(is_there for is_there, _ in answers.values()):
             return None
@@ -280,10 +286,19 @@ class _Asked:
             held = [self.claims[index].claim.job_id for index, state in told if state != "lost"]
             rest = [_listed(self.claims[index]) for index in listed[len(states) :]]
             renewed = renewal if queue in declared else False
-            own = (self.lease.host_id, self.lease.epoch)
-            parts[db.keys.queue(queue)] = (*own, renewed, rest, held)
+            parts[db.keys.queue(queue)] = _request(self.lease, renewed, rest, held)
         return parts
 
 
-def _listed(one: HeldClaim) -> tuple[str, int, str]:
-    return one.claim.job_id, one.claim.token, one.worker_id
+def _request(
+    lease: PodLease, length: int | bool, claims: object = False, more: object = False
+) -> tuple[object, ...]:
+    """Return the request to one part, explained in ``beat.lua``."""
+    return request_of(
+        "beat", host=lease.host_id, epoch=lease.epoch, lease_for=length, claims=claims, more=more
+    )
+
+
+def _listed(one: HeldClaim) -> tuple[object, ...]:
+    claim = one.claim
+    return item_of("beat", "one", id=claim.job_id, token=claim.token, worker=one.worker_id)

@@ -13,6 +13,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample, MetricBucket
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues, queue_names
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.salvage import Fields, salvaged_event
@@ -57,13 +58,15 @@ async def append_events(db: Database, events: Sequence[TimelineEvent]) -> list[T
         requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
         for event in portion:
             requests[_base(db, event.queue)].append(
-                (
-                    next(_appended),
-                    to_us(event.at),
-                    event.kind.value,
-                    event.job_id,
-                    event.host_id,
-                    event.detail,
+                item_of(
+                    "append_events",
+                    "event",
+                    least=next(_appended),
+                    at=to_us(event.at),
+                    kind=event.kind.value,
+                    id=event.job_id,
+                    host=event.host_id,
+                    detail=event.detail,
                 )
             )
         silent = (await db.run_some("append_events", requests, bool)).silent
@@ -76,7 +79,9 @@ async def read_events(
 ) -> list[TimelineEvent]:
     """See ``JobStore.events``."""
     queues = ["", *await queue_names(db)] if queue is None else [queue]
-    requests = {_base(db, name): (job_id or "", limit) for name in queues}
+    requests = dict.fromkeys(
+        (_base(db, name) for name in queues), request_of("events", id=job_id or "", limit=limit)
+    )
     answers, silent = await db.run_some("events", requests, list[_StoredEvent])
     if queue is not None and silent:
         raise silent[_base(db, queue)]
@@ -126,9 +131,18 @@ async def add_latencies(
     measured: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
     for sample in samples:
         measured[db.keys.queue(sample.queue)].append(
-            (to_us(sample.minute), _flat(sample.processing), _flat(sample.total))
+            item_of(
+                "add_latencies",
+                "sample",
+                minute=to_us(sample.minute),
+                processing=_flat(sample.processing),
+                total=_flat(sample.total),
+            )
         )
-    requests = {base: (host_id, found) for base, found in measured.items()}
+    requests = {
+        base: request_of("add_latencies", host=host_id, samples=found)
+        for base, found in measured.items()
+    }
     silent = (await db.run_some("add_latencies", requests, bool)).silent
     return [sample for sample in samples if db.keys.queue(sample.queue) in silent]
 
@@ -137,10 +151,18 @@ async def metrics(db: Database, queue: str, since: datetime, until: datetime) ->
     """See ``JobStore.metrics``."""
     base, last = db.keys.queue(queue), to_us(until) - 1
     buckets: list[MetricBucket] = []
-    for length, *places in _LISTS:
+    for length, listed, counters, latencies in _LISTS:
         first = to_us(since)
         while True:
-            request = (first, last, _MINUTES_AT_ONCE, *places)
+            request = request_of(
+                "metrics",
+                first=first,
+                last=last,
+                most=_MINUTES_AT_ONCE,
+                list=listed,
+                counters=counters,
+                latencies=latencies,
+            )
             minutes = await db.run_one("metrics", base, request, list[_Minute])
             buckets += (
                 _bucket(queue, each, length) for each in minutes if each.counts or each.processing
@@ -161,7 +183,7 @@ async def roll_up(db: Database, limit: int) -> int:
     ):
         if folded == limit:
             break
-        request = (minute, limit - folded)
+        request = request_of("fold", minute=minute, limit=limit - folded)
         rows, _ = await db.run_some("fold", {db.keys.queue(queue): request}, int)
         folded += sum(rows.values())
     return folded

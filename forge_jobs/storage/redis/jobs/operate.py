@@ -8,6 +8,8 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues
+from forge_jobs.storage.redis.base.requests import VisitFields
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.base.steps import ITEMS_AT_ONCE, run_in_steps
 from forge_jobs.storage.redis.jobs.filters import filter_parts, oldest
 from forge_jobs.storage.redis.jobs.requeue import requeue
@@ -51,7 +53,7 @@ async def operate(
         outcomes = await requeue(db, parts, visit.ids)
     else:
         answers = await run_in_steps(
-            db, verb, visit.ids, lambda _, ids: (parts, ids, REFUSED[verb]), _Outcomes
+            db, verb, visit.ids, lambda _, ids: VisitFields(parts, ids, REFUSED[verb]), _Outcomes
         )
         outcomes = [outcome for found in answers.values() for outcome in found]
     outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
@@ -99,7 +101,9 @@ async def _find_named(
 async def _gone(db: Database, visit: _Visit) -> list[JobId]:
     """Named jobs that do not exist, other than those of the queues that are meant."""
     every = filter_parts(JobFilter())
-    requests = {base: (every, ids) for base, ids in visit.outside.items()}
+    requests = {
+        base: request_of("match", meant=every, ids=ids) for base, ids in visit.outside.items()
+    }
     answers = await db.run("match", requests, list[JobId])
     return [
         *visit.missing,

@@ -18,6 +18,8 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.unique.keys import key_of
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
+from forge_jobs.storage.redis.base.requests import VisitFields
+from forge_jobs.storage.redis.base.scripts import item_of
 from forge_jobs.storage.redis.base.steps import run_in_steps
 from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
@@ -28,8 +30,7 @@ _AGAIN = "again"
 
 Outcomes = list[tuple[JobId, str]]
 _Ids = Mapping[str, Sequence[JobId]]
-_Plan = tuple[str | bool, list[tuple[str, str, str]]]
-_AllPlans = Mapping[str, Mapping[JobId, _Plan]]
+_AllPlans = Mapping[str, Mapping[JobId, object]]
 
 
 class _Link(msgspec.Struct, frozen=True, array_like=True):
@@ -67,17 +68,15 @@ async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
     done: Outcomes = []
     refused = REFUSED["requeue"]
     for _ in range(_TRIES):
-        links = await run_in_steps(db, "links", ids, lambda _, each: (parts, each, refused), _LINKS)
+        links = await run_in_steps(
+            db, "links", ids, lambda _, each: VisitFields(parts, each, refused), _LINKS
+        )
         plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
 
         def request(base: str, each: Sequence[JobId], plans: _AllPlans = plans) -> object:
             known = plans.get(base, {})
-            return (
-                parts,
-                each,
-                refused,
-                {job_id: known[job_id] for job_id in each if job_id in known},
-            )
+            mine = {job_id: known[job_id] for job_id in each if job_id in known}
+            return VisitFields(parts, each, refused, mine)
 
         answers = await run_in_steps(db, "requeue", ids, request, Outcomes)
         done += (pair for found in answers.values() for pair in found if pair[1] != _AGAIN)
@@ -111,7 +110,7 @@ class _Plans:
         # Jobs of whose parents nothing is known, as their server does not answer.
         self._unknown: set[JobId] = set()
 
-    async def make(self) -> dict[str, dict[JobId, _Plan]]:
+    async def make(self) -> dict[str, dict[JobId, object]]:
         """Per base and job why the job is refused, and the edges before and after."""
         await self._read_parents()
         refused = {
@@ -123,9 +122,11 @@ class _Plans:
         coming = self._coming(refused)
         return {
             base: {
-                link.id: (
-                    self._refusal(link.id) if link.id in refused else False,
-                    [self._change(link.id, *pair, coming) for pair in link.edges.items()],
+                link.id: item_of(
+                    "requeue",
+                    "plan",
+                    why=self._refusal(link.id) if link.id in refused else False,
+                    edges=[self._change(link.id, *pair, coming) for pair in link.edges.items()],
                 )
                 for link in found
                 if link.flat
@@ -139,29 +140,39 @@ class _Plans:
     async def _read_parents(self) -> None:
         """Read the parents, and note with them the children that may have to wait."""
         among = {link.id for found in self._links.values() for link in found}
-        children: defaultdict[JobId, list[tuple[JobId, str, bool]]] = defaultdict(list)
+        children: defaultdict[JobId, dict[JobId, object]] = defaultdict(dict)
         for base, found in self._links.items():
             tag = queue_tag(queue_of(base))
             for link in found:
                 for parent, edge in link.edges.items():
                     waits = edge_of_requeued(edge.on_failure, edge.state, JobStatus.DEAD)
                     is_waiting = parent in among or waits is not EdgeState.SETTLED
-                    children[parent].append((link.id, f"{tag} {edge.on_failure}", is_waiting))
+                    children[parent][link.id] = item_of(
+                        "relink",
+                        "noted",
+                        child=link.id,
+                        edge=f"{tag} {edge.on_failure}",
+                        waits=is_waiting,
+                    )
         queues, unknown = await locate_some(self._db, children)
         located = by_base(self._db, queues)
         requests = {
-            base: [(parent, children[parent]) for parent in each] for base, each in located.items()
+            base: [
+                item_of("relink", "each", parent=parent, children=list(children[parent].values()))
+                for parent in each
+            ]
+            for base, each in located.items()
         }
         answers, silent = await self._db.run_some("relink", requests, list[_Parent])
         unknown.update(parent for base in silent for parent in located[base])
         for base, parents in answers.items():
             pairs = zip(located[base], parents, strict=True)
             self._parents.update((parent, each) for parent, each in pairs if each.status)
-        self._unknown = {child for parent in unknown for child, _, _ in children[parent]}
+        self._unknown = {child for parent in unknown for child in children[parent]}
         gone = [
             (parent, child)
             for parent, noted in children.items()
-            for child, _, _ in noted
+            for child in noted
             if parent not in self._parents and parent not in unknown
         ]
         if gone:
@@ -170,7 +181,8 @@ class _Plans:
     async def _look_for_news(self, gone: Sequence[tuple[JobId, JobId]]) -> None:
         """Look in all queues for the ends of parents that are not there, noted where those were."""
         queues = await queue_names(self._db)
-        requests = {self._db.keys.queue(queue): gone for queue in queues}
+        pairs = [item_of("awaited", "pair", parent=parent, child=child) for parent, child in gone]
+        requests = {self._db.keys.queue(queue): pairs for queue in queues}
         answers, silent = await self._db.run_some("awaited", requests, list[tuple[str, str]])
         self._awaited = {pair for pairs in answers.values() for pair in pairs}
         if silent:
@@ -202,10 +214,9 @@ class _Plans:
         status = None if known is None else JobStatus(known.status)
         return edge_of_requeued(edge.on_failure, edge.state, status)
 
-    def _change(
-        self, child: JobId, parent: JobId, edge: Edge, coming: Collection[JobId]
-    ) -> tuple[str, str, str]:
+    def _change(self, child: JobId, parent: JobId, edge: Edge, coming: Collection[JobId]) -> object:
         state = self._state(child, parent, edge, coming) or edge.state
         known = self._parents.get(parent)
         seq = edge.seq if known is None else known.seq
-        return parent, edge.stored(), Edge(state, edge.on_failure, seq).stored()
+        after = Edge(state, edge.on_failure, seq).stored()
+        return item_of("requeue", "edge", parent=parent, before=edge.stored(), after=after)

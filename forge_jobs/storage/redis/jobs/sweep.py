@@ -20,6 +20,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.sweeps import Mended, Swept
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_every_queue, note_queues, queue_names
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.jobs.filters import filter_parts
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
@@ -45,9 +46,9 @@ class _Survey(msgspec.Struct, frozen=True, array_like=True):
 class _Place(NamedTuple):
     """How far a queue has been looked through."""
 
-    blocked: str = ""
-    status: int = 1
-    last_id: str = ""
+    blocked_after: str = ""
+    number: int = 1
+    id_after: str = ""
 
 
 class _Wait(NamedTuple):
@@ -107,7 +108,9 @@ class Sweeper:
         requests = {}
         for queue in queues:
             place = self._places.get(queue, _Place())
-            requests[db.keys.queue(queue)] = (*place, each, named[queue])
+            requests[db.keys.queue(queue)] = request_of(
+                "survey", **place._asdict(), limit=each, named=named[queue]
+            )
         answers, _ = await db.run_some("survey", requests, _Survey)
         waits: dict[_Wait, None] = {}
         jobs = {one for one in self._suspects if isinstance(one, Mended)}
@@ -140,7 +143,12 @@ class Sweeper:
             for one in waits
             if one.parent not in unknown
         }
-        requests = _by_base(bases, lambda one: (one.parent, one.child, one.edge.state.value))
+        requests = _by_base(
+            bases,
+            lambda one: item_of(
+                "lost", "edge", parent=one.parent, child=one.child, state=one.edge.state.value
+            ),
+        )
         answers, _ = await db.run_some("lost", requests, list[bool])
         verdicts = {base: iter(found) for base, found in answers.items()}
         lost = {
@@ -149,7 +157,7 @@ class Sweeper:
         if not lost:
             return {}
         # The end of a parent that was removed is noted where the parent was.
-        pairs = [(one.parent, one.child) for one in lost]
+        pairs = [item_of("awaited", "pair", parent=one.parent, child=one.child) for one in lost]
         try:
             awaited = await in_every_queue(db, "awaited", pairs, list[tuple[JobId, JobId]])
         except Unavailable:
@@ -162,7 +170,15 @@ class Sweeper:
     ) -> tuple[Mended, ...]:
         requests = _by_base(
             {one: bases[one] for one in standing},
-            lambda one: (one.parent, one.child, one.edge.state.value, one.link, one.edge.seq),
+            lambda one: item_of(
+                "tell_lost",
+                "edge",
+                parent=one.parent,
+                child=one.child,
+                state=one.edge.state.value,
+                link=one.link,
+                since=one.edge.seq,
+            ),
         )
         answers, _ = await self._db.run_some("tell_lost", requests, list[bool])
         verdicts = {base: iter(found) for base, found in answers.items()}
@@ -188,7 +204,9 @@ class Sweeper:
         ids: defaultdict[str, list[JobId]] = defaultdict(list)
         for one in jobs:
             ids[self._db.keys.queue(one.queue)].append(one.job_id)
-        requests = {base: (every, found) for base, found in ids.items()}
+        requests = {
+            base: request_of("match", meant=every, ids=found) for base, found in ids.items()
+        }
         stored, _ = await self._db.run_some("match", requests, list[JobId])
         return [one for one in jobs if one.job_id in stored.get(self._db.keys.queue(one.queue), ())]
 

@@ -18,6 +18,7 @@ from forge_jobs.storage.redis.base.job_rows import (
     tags_of,
 )
 from forge_jobs.storage.redis.base.queues import in_all_queues
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 
 
@@ -47,7 +48,9 @@ async def read_letters(
 ) -> list[Letter]:
     """See ``JobStore.letters``."""
     passed = [each.partition(" ")[2] for each in skip]
-    request = (limit, BYTES_AT_ONCE, passed, list(not_to))
+    request = request_of(
+        "letters", most=limit, bytes=BYTES_AT_ONCE, passed=passed, stays=list(not_to)
+    )
     answers = await in_all_queues(db, "letters", request, list[_Stored])
     found = [(each.died, queue, each) for queue, listed in answers.items() for each in listed]
     found.sort(key=lambda one: one[:2])
@@ -56,10 +59,11 @@ async def read_letters(
 
 async def forget_letters(db: Database, letters: Sequence[Letter]) -> None:
     """See ``JobStore.forget_letters``."""
-    requests: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    requests: defaultdict[str, list[object]] = defaultdict(list)
     for letter in letters:
         tag, _, name = letter.id.partition(" ")
-        requests[db.keys.queue(queue_of(tag))].append((letter.job.queue, name))
+        item = item_of("forget_letters", "letter", to=letter.job.queue, name=name)
+        requests[db.keys.queue(queue_of(tag))].append(item)
     await db.run_some("forget_letters", requests, bool)
 
 

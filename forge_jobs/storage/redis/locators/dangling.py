@@ -10,6 +10,7 @@ from typing import TypeVar
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.keys import OLD_HASHES, queue_of
 from forge_jobs.storage.redis.locators.locators import mark_in, queue_in
@@ -71,11 +72,11 @@ class DanglingLocators:
         """Return those whose locators may go, because no call can store a job by them any more."""
         db = self._db
         settled, _ = await _ask(db, "settled", missing, list[list[tuple[str, JobId, str]]])
-        bars: defaultdict[str, list[tuple[JobId, int]]] = defaultdict(list)
+        bars: defaultdict[str, list[object]] = defaultdict(list)
         for queue, job_id, locator in settled:
             # One without a mark is written by the step that stores the job.
             if mark := mark_in(locator):
-                bars[db.keys.queue(queue)].append((job_id, mark))
+                bars[db.keys.queue(queue)].append(item_of("bar", "job", id=job_id, mark=mark))
         answers, silent = await db.run_some("bar", bars, list[tuple[JobId, str]])
         come = {job_id for pairs in answers.values() for job_id, _ in pairs}
         barred: defaultdict[str, list[JobId]] = defaultdict(list)
@@ -128,12 +129,15 @@ async def _ask(
         for key, found in of_hash.items():
             if key:
                 requests[key].append((queue, found))
-    asked = {
-        key.rpartition(":")[0]: (key.rpartition(":")[2], each) for key, each in requests.items()
-    }
+    asked, ids_at = dict[str, object](), dict[str, list[JobId]]()
+    for key, each in requests.items():
+        base, _, name = key.rpartition(":")
+        groups = [item_of(script, "group", queue=queue, ids=ids) for queue, ids in each]
+        asked[base] = item_of(script, "asked", name=name, groups=groups)
+        ids_at[base] = [job_id for _, ids in each for job_id in ids]
     answers, silent = await db.run_some(script, asked, answer)
     moved = [base for base, found in answers.items() if not found]
     if moved:
         await look_again(db, seen)
-    unasked = {job_id for base in (*silent, *moved) for _, ids in asked[base][1] for job_id in ids}
+    unasked = {job_id for base in (*silent, *moved) for job_id in ids_at[base]}
     return [one for found in answers.values() for ones in found for one in ones], unasked

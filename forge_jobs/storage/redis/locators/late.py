@@ -14,6 +14,7 @@ from forge_jobs.errors import StorageError
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_some_queues
+from forge_jobs.storage.redis.base.scripts import item_of
 from forge_jobs.storage.redis.locators.moving import look_again
 from forge_jobs.storage.wakeups import until_set
 
@@ -95,7 +96,11 @@ async def relocate(
     :returns: ids that had none, by base
     """
     seen = db.places.states
-    answers, _ = await db.run_some("relocate", requests, list[list[JobId]])
+    jobs = {
+        base: [item_of("relocate", "job", id=job_id, queue=queue) for job_id, queue in pairs]
+        for base, pairs in requests.items()
+    }
+    answers, _ = await db.run_some("relocate", jobs, list[list[JobId]])
     if not all(answers.values()):
         await look_again(db, seen)
     return {base: ids for base, found in answers.items() for ids in found}

@@ -10,6 +10,7 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of
 from forge_jobs.storage.redis.locators.locators import mark_in, queue_in, read_sources
 from forge_jobs.storage.redis.locators.moving import look_again
 
@@ -28,6 +29,13 @@ class Ids(NamedTuple):
     ids: list[str]
     known: dict[str, str]
     source: str
+
+    def item(self, key: str) -> object:
+        """Return the ids as ``enqueue`` takes them.
+
+        :param key: of the hash
+        """
+        return item_of("enqueue", "group", key=key, **self._asdict())
 
 
 class _Located(msgspec.Struct, frozen=True, array_like=True):
@@ -108,7 +116,11 @@ class Locating:
             for key, (ids, known, _) in self.by_hash(indexes).items():
                 base = key.removesuffix(":ids")
                 of_ids = {job_id: before[job_id] for job_id in ids if job_id in before}
-                requests[base].append((queue, ids, known, of_ids))
+                requests[base].append(
+                    item_of(
+                        "locate", "request", queue=queue, wanted=ids, known=known, before=of_ids
+                    )
+                )
                 left[base].update((JobId(job_id), queue) for job_id in ids)
         # Who waits for nothing else need not wait for a silent server either.
         is_mine = all(mine.items() >= jobs.items() for jobs in left.values())
@@ -127,12 +139,12 @@ class Locating:
             return None
         return [pair for answer in written for pair in answer.elsewhere]
 
-    def places(self, located: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, int]]]:
-        """Return by base of the queue that has them, or had them, ids with their marks. Their
+    def places(self, located: Iterable[tuple[str, str]]) -> dict[str, list[object]]:
+        """Return by base of the queue that has them, or had them, the items of ``bar``. Their
         locators may be replaced from now on."""
-        by_base: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        by_base: defaultdict[str, list[object]] = defaultdict(list)
         for job_id, locator in located:
             base = self._db.keys.queue(queue_in(locator.encode()))
-            by_base[base].append((job_id, mark_in(locator)))
+            by_base[base].append(item_of("bar", "job", id=job_id, mark=mark_in(locator)))
             self._known[job_id] = locator
         return by_base

@@ -17,6 +17,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.places import State
 from forge_jobs.storage.redis.base.schema import works_from
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.keys import OLD_HASHES
 
@@ -101,7 +102,7 @@ async def _end(db: Database) -> None:
     """
     if db.places.are_spread:
         try:
-            request = (await works_from(db), True)
+            request = request_of("move_end", works_from=await works_from(db), is_end=True)
         except Unavailable:
             return  # The next pass says it.
         await db.run_some("move_end", dict.fromkeys(db.places.old_bases(), request), bool)
@@ -195,16 +196,22 @@ class Mover:
         state = _Round(int(cursor), state.were_there and len(there) == len(pairs))
         is_round = not state.cursor
         self._rounds[number] = _Round() if is_round else state
-        request = (there, is_round, state.were_there, self._must_stand)
+        request = request_of(
+            "move_on",
+            gone=there,
+            is_round=is_round,
+            were_there=state.were_there,
+            must_stand=self._must_stand,
+        )
         return await db.run_one("move_on", base, request, str), len(pairs)
 
     async def _copy(self, pairs: list[tuple[bytes, bytes]]) -> list[str]:
         """Copy locators to their final hashes. Return the ids of those that were there before."""
         keys = self._db.keys
-        requests: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        requests: defaultdict[str, list[object]] = defaultdict(list)
         for raw_id, locator in pairs:
             job_id = raw_id.decode()
             base = keys.locators(job_id).removesuffix(":ids")
-            requests[base].append((job_id, locator.decode()))
+            requests[base].append(item_of("move_in", "pair", id=job_id, locator=locator.decode()))
         answers = await self._db.run("move_in", requests, list[str])
         return [job_id for there in answers.values() for job_id in there]

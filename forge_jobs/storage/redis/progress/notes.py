@@ -10,13 +10,18 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.progress import ATTEMPTS_KEPT, BYTES_KEPT, LINES_KEPT, NewLine, ProgressNote
 from forge_jobs.storage.progress_documents import progress_text
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 
 _LINES_AT_ONCE = 250
 """How many lines one step adds: at 3 to 10 us each, all other calls wait as long."""
 
 _NOTES_AT_ONCE = 100
 
-_MOST = (LINES_KEPT, BYTES_KEPT, ATTEMPTS_KEPT)
+_MOST = {
+    "most_lines": LINES_KEPT,
+    "most_bytes": BYTES_KEPT,
+    "most_attempts": ATTEMPTS_KEPT,
+}
 
 
 async def note_progress(db: Database, notes: Sequence[ProgressNote]) -> list[bool | None]:
@@ -26,7 +31,11 @@ async def note_progress(db: Database, notes: Sequence[ProgressNote]) -> list[boo
         requests: defaultdict[str, list[ProgressNote]] = defaultdict(list)
         for note in step:
             requests[db.keys.queue(note.claim.queue)].append(note)
-        packed = {base: (_MOST, [*map(_packed, found)]) for base, found in requests.items()}
+        most = item_of("note_progress", "most", **_MOST)
+        packed = {
+            base: request_of("note_progress", most=most, notes=[*map(_packed, found)])
+            for base, found in requests.items()
+        }
         found, silent = await db.run_some("note_progress", packed, list[bool])
         for base, told in requests.items():
             given = [None] * len(told) if base in silent else found[base]
@@ -62,15 +71,25 @@ def _packed(note: ProgressNote) -> tuple[object, ...]:
     claim, progress = note.claim, note.progress
     # The script adds the time.
     text = "" if progress is None else progress_text(progress, note.attempt, 0)
-    return (
-        claim.job_id,
-        claim.token,
-        claim.host_id,
-        note.attempt,
-        text,
-        [_line(line) for line in note.lines],
+    return item_of(
+        "note_progress",
+        "note",
+        id=claim.job_id,
+        token=claim.token,
+        host=claim.host_id,
+        attempt=note.attempt,
+        progress=text,
+        lines=[_line(line) for line in note.lines],
     )
 
 
 def _line(line: NewLine) -> tuple[object, ...]:
-    return line.seq, to_us(line.at), line.level, line.text, len(line.text.encode())
+    return item_of(
+        "note_progress",
+        "line",
+        nth=line.seq,
+        at=to_us(line.at),
+        level=line.level,
+        words=line.text,
+        size=len(line.text.encode()),
+    )

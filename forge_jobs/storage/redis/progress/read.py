@@ -14,6 +14,7 @@ from forge_jobs.storage.cursors import check_limit
 from forge_jobs.storage.progress_documents import progress_of
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.job_rows import StoredFields
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
@@ -93,7 +94,8 @@ async def job_log(
         text = f"nothing is known of job {job_id}: its server does not answer"
         raise PartlyUnavailable(text, {}, unlocated)
     for base in located:
-        log = await db.run_one("job_log", base, (job_id, attempt or 0, after, limit), _Log)
+        request = request_of("job_log", id=job_id, attempt=attempt or 0, after=after, most=limit)
+        log = await db.run_one("job_log", base, request, _Log)
         lines = tuple(map(_line, log.lines)) if log.attempt in log.attempts else ()
         return LogPage(attempt=log.attempt, lines=lines, attempts=tuple(log.attempts))
     return LogPage(attempt=attempt or 0, lines=(), attempts=())

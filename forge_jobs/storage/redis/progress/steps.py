@@ -3,13 +3,16 @@
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.locators.locators import locate
 
 
 async def save_checkpoint(db: Database, claim: Claim, text: str) -> bool | None:
     """See ``JobStore.save_checkpoint``."""
     base = db.keys.queue(claim.queue)
-    request = (claim.job_id, claim.token, claim.host_id, text)
+    request = request_of(
+        "save_checkpoint", id=claim.job_id, token=claim.token, host=claim.host_id, value=text
+    )
     return await db.run_one("save_checkpoint", base, request, bool)
 
 

@@ -11,11 +11,12 @@ local function handle(base, request)
   end
   for _, entry in ipairs(request) do
     local arguments = { key }
-    for _ = 1, entry[2] do
+    local command, following = unpack(entry)
+    for _ = 1, following do
       arguments[#arguments + 1] = key
     end
-    if not redis.acl_check_cmd(entry[1], unpack(arguments)) then
-      missing[#missing + 1] = entry[1]
+    if not redis.acl_check_cmd(command, unpack(arguments)) then
+      missing[#missing + 1] = command
     end
   end
   return missing

@@ -7,12 +7,13 @@
 -- that does not work with this program.
 -- answer: { { number, time, name, works from, is_new } ... }, in no order; time is in microseconds.
 local function handle(base, request)
-  local mode, known = request[1], request[2]
+  local mode, known = unpack(request)
   local key = base .. ':schema'
   local answer, applied, is_newer, mine = {}, {}, false, 0
   for _, migration in ipairs(known) do
-    applied[migration[1]] = false
-    mine = math.max(mine, migration[1])
+    local number = unpack(migration)
+    applied[number] = false
+    mine = math.max(mine, number)
   end
   local fields = redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
@@ -26,7 +27,7 @@ local function handle(base, request)
   end
   local may = mode == 'migrate' or (mode == 'create' and #fields == 0)
   for _, migration in ipairs(known) do
-    local number, name, from = migration[1], migration[2], migration[3]
+    local number, name, from = unpack(migration)
     if may and not is_newer and not applied[number] then
       redis.call('HSET', key, number, text(now) .. ' from=' .. from .. ' ' .. name)
       answer[#answer + 1] = { number, now, name, from, true }

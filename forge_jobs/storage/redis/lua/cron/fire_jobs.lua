@@ -26,8 +26,9 @@ local function noted(base, number, jobs)
 end
 
 check = function(base, request)
-  if not noted(base, request[1], request[2][ENQUEUE.jobs]) then
-    return plan_jobs(base, request[2])
+  local number, wanted = unpack(request)
+  if not noted(base, number, wanted[ENQUEUE.jobs]) then
+    return plan_jobs(base, wanted)
   end
 end
 

@@ -2,7 +2,8 @@
 -- The jobs of these records (number, how many were stored, how many dropped as duplicates) are in
 -- their queues: counts them, once, and removes the records.
 -- uses: schedules
-local function settle(base, number, fired, skipped)
+local function settle(base, each)
+  local number, fired, skipped = unpack(each)
   local packed = redis.call('HGET', base .. ':outbox', text(number))
   if not packed then
     return
@@ -20,7 +21,7 @@ local function settle(base, number, fired, skipped)
 end
 
 local function handle(base, records)
-  for _, record in ipairs(records) do
-    settle(base, unpack(record))
+  for _, each in ipairs(records) do
+    settle(base, each)
   end
 end

@@ -4,9 +4,10 @@
 -- elsewhere by now.
 -- uses: locators
 local function handle(base, asked)
-  local ids_of, forgotten = base .. ':' .. asked[1], 0
-  for _, request in ipairs(asked[2]) do
-    local queue, ids = unpack(request)
+  local name, groups = unpack(asked)
+  local ids_of, forgotten = base .. ':' .. name, 0
+  for _, group in ipairs(groups) do
+    local queue, ids = unpack(group)
     for _, id in ipairs(ids) do
       local locator = settled_locator(ids_of, id, queue)
       if locator == nil then

@@ -2,8 +2,9 @@
 local function handle(base, pairs_of)
   local there = {}
   for _, pair in ipairs(pairs_of) do
-    if redis.call('HSETNX', base .. ':ids', pair[1], pair[2]) == 0 then
-      there[#there + 1] = pair[1]
+    local id, locator = unpack(pair)
+    if redis.call('HSETNX', base .. ':ids', id, locator) == 0 then
+      there[#there + 1] = id
     end
   end
   return there

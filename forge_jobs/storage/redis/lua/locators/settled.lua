@@ -3,9 +3,10 @@
 -- and are not new, with these }, an empty list when the locators are elsewhere by now.
 -- uses: locators
 local function handle(base, asked)
-  local ids_of, found = base .. ':' .. asked[1], {}
-  for _, request in ipairs(asked[2]) do
-    local queue, ids = unpack(request)
+  local name, groups = unpack(asked)
+  local ids_of, found = base .. ':' .. name, {}
+  for _, group in ipairs(groups) do
+    local queue, ids = unpack(group)
     for _, id in ipairs(ids) do
       local locator = settled_locator(ids_of, id, queue)
       if locator == nil then

@@ -2,6 +2,7 @@
 -- { count in its run, at, level, text, bytes }; per item false when the claim is not the job's last one.
 -- uses: telling noting
 local function store(base, note, most)
+  local most_lines, most_bytes, most_attempts = unpack(most)
   local id, token, host, attempt, progress, lines = unpack(note)
   local key, log = base .. ':prog:' .. id, log_key(base, id, attempt)
   -- Keys of another type keep no other job from its own.
@@ -11,13 +12,13 @@ local function store(base, note, most)
   end
   local stored = redis.call('HGET', key, text(attempt))
   if not stored then
-    drop_attempts(base, id, most[3])
+    drop_attempts(base, id, most_attempts)
   end
   local head = stored and unpacked(stored, HEAD) or { 0, 0, 0, 0 }
   if head[1] ~= token then
     head[2] = 0
   end
-  head = add_lines(log, token, head, lines, most[1], most[2])
+  head = add_lines(log, token, head, lines, most_lines, most_bytes)
   redis.call('HSET', key, text(attempt), cmsgpack.pack(head))
   if progress ~= '' then
     redis.call('HSET', key, '', cmsgpack.pack({ token, now, progress }))

@@ -9,12 +9,13 @@ local function is_allowed(stored, wished, max_workers)
     sum = sum + slot.grant
   end
   for _, wish in ipairs(wished) do
-    local slot = stored[wish[1]]
-    if not slot or wish[3] < slot.grant then
+    local host, _, grant = unpack(wish)
+    local slot = stored[host]
+    if not slot or grant < slot.grant then
       return false
     end
-    rises = rises or wish[3] > slot.grant
-    sum = sum + wish[3] - slot.grant
+    rises = rises or grant > slot.grant
+    sum = sum + grant - slot.grant
   end
   return not rises or sum <= max_workers
 end

@@ -6,7 +6,8 @@
 -- Most texts are searched without reading them as JSON, which is done once for all kinds.
 local function is_named(doc, kinds)
   for _, kind in ipairs(kinds) do
-    if string.find(doc, kind[2], 1, true) then
+    local _, quoted = unpack(kind)
+    if string.find(doc, quoted, 1, true) then
       return true
     end
   end
@@ -29,7 +30,8 @@ local function unknown_to(doc, kinds)
     known[name] = true
   end
   for _, kind in ipairs(kinds) do
-    left[#left + 1] = not known[kind[1]] and kind or nil
+    local name = unpack(kind)
+    left[#left + 1] = not known[name] and kind or nil
   end
   return left
 end
@@ -47,7 +49,7 @@ local function handle(base, request)
   end
   local names = {}
   for index, kind in ipairs(kinds) do
-    names[index] = kind[1]
+    names[index] = unpack(kind, 1, 1)
   end
   return { names, rest }
 end

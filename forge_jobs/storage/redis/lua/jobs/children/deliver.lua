@@ -3,7 +3,8 @@
 -- and what becomes of the news: 'forget'; 'wait': the edge has not settled. A child is stored before it
 -- is noted, so one that is not there has gone.
 -- uses: jobs letters endings cancels edges
-local function deliver(base, id, parent, action, seq)
+local function deliver(base, each)
+  local id, parent, action, seq = unpack(each)
   local job = load(base, id)
   if not job then
     return { false, 'forget' }
@@ -31,7 +32,7 @@ end
 local function handle(base, deliveries)
   local answers = {}
   for index, each in ipairs(deliveries) do
-    answers[index] = deliver(base, unpack(each))
+    answers[index] = deliver(base, each)
   end
   return answers
 end

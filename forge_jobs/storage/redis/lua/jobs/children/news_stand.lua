@@ -3,7 +3,8 @@
 local function handle(base, news)
   local answers = {}
   for index, each in ipairs(news) do
-    answers[index] = read_record('HEXISTS', base .. ':told:' .. each[1], each[2]) == 1
+    local seq, child = unpack(each)
+    answers[index] = read_record('HEXISTS', base .. ':told:' .. seq, child) == 1
   end
   return answers
 end

@@ -1,7 +1,8 @@
 -- allow-oom
 -- Ends claims (id, token, kind) of jobs that could not be read. They wait on hold, their attempt unused.
 -- uses: jobs claims unreadable
-local function give_back(base, id, token, kind)
+local function give_back(base, item)
+  local id, token, kind = unpack(item)
   local job = load(base, id)
   if not is_current(job, token, job and job.host) then
     return
@@ -21,6 +22,6 @@ end
 
 local function handle(base, items)
   for _, item in ipairs(items) do
-    give_back(base, unpack(item))
+    give_back(base, item)
   end
 end

@@ -4,7 +4,8 @@
 local function handle(base, edges)
   local answers = {}
   for index, edge in ipairs(edges) do
-    answers[index] = is_lost(base, unpack(edge))
+    local parent, child, state = unpack(edge)
+    answers[index] = is_lost(base, parent, child, state)
   end
   return answers
 end

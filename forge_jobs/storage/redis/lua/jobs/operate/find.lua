@@ -63,8 +63,8 @@ local function following(base, keys, beyond, is_descending, most)
 end
 
 local function handle(base, request)
-  local filter = read_filter(request[1])
-  local beyond, wanted, visited, is_descending = unpack(request, 2)
+  local meant, beyond, wanted, visited, is_descending = unpack(request)
+  local filter = read_filter(meant)
   local ids = following(base, narrowest(base, filter), beyond, is_descending, visited)
   local found, last = {}, 0
   while last < visited and last < #ids and #found < wanted do

@@ -2,7 +2,8 @@
 -- Which of the ids are jobs that the filter means.
 -- uses: places filters
 local function handle(base, request)
-  local filter, ids = read_filter(request[1]), request[2]
+  local meant, ids = unpack(request)
+  local filter = read_filter(meant)
   local found = {}
   for _, id in ipairs(ids) do
     if matches(base, filter, id) then

@@ -4,8 +4,9 @@
 local function handle(base, pairs)
   local found = {}
   for _, pair in ipairs(pairs) do
-    for _, record in ipairs(news_of(base, pair[1])) do
-      if read_record('HEXISTS', base .. ':told:' .. record[1], pair[2]) == 1 then
+    local parent, child = unpack(pair)
+    for _, record in ipairs(news_of(base, parent)) do
+      if read_record('HEXISTS', base .. ':told:' .. record[1], child) == 1 then
         found[#found + 1] = pair
       end
     end

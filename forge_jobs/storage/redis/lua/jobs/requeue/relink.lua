@@ -10,8 +10,8 @@ local function relink(base, parent, children)
     return { '', seq }
   end
   local flat = {}
-  for _, each in ipairs(children) do
-    local child, edge, waits = unpack(each)
+  for _, noted in ipairs(children) do
+    local child, edge, waits = unpack(noted)
     drop_news(base, parent, child)
     if not ENDED[status] or waits and status ~= 'done' then
       flat[#flat + 1], flat[#flat + 2] = child, edge
@@ -26,7 +26,8 @@ end
 local function handle(base, parents)
   local answers = {}
   for index, each in ipairs(parents) do
-    answers[index] = relink(base, each[1], each[2])
+    local parent, children = unpack(each)
+    answers[index] = relink(base, parent, children)
   end
   return answers
 end

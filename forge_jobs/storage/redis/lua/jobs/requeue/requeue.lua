@@ -5,37 +5,32 @@
 -- uses: jobs letters endings edges places filters events visits requeueing news
 local plans
 
--- The plan for a job, nil when there is none for how it is now.
+-- Why the job is not requeued by its plan, and the edges of the plan. 'again': the job is not as it was.
+-- false: no reason.
 local function plan_of(base, job)
   local waits, plan = base .. ':waits:' .. job.id, plans[job.id] or { false, {} }
-  if read_record('HLEN', waits) ~= #plan[2] then
-    return not read_record('HLEN', waits) and { 'silent', {} } or nil
+  local why, edges = unpack(plan)
+  if read_record('HLEN', waits) ~= #edges then
+    return read_record('HLEN', waits) and 'again' or 'silent'
   end
-  for _, edge in ipairs(plan[2]) do
-    if redis.call('HGET', waits, edge[1]) ~= edge[2] then
-      return nil
+  for _, edge in ipairs(edges) do
+    local parent, before = unpack(edge)
+    if redis.call('HGET', waits, parent) ~= before then
+      return 'again'
     end
   end
-  return plan
+  return why, edges
 end
 
 -- Writes the edges; answers how many have not settled.
 local function relink(base, job, edges)
   local open = 0
   for _, edge in ipairs(edges) do
-    redis.call('HSET', base .. ':waits:' .. job.id, edge[1], edge[3])
-    open = open + (parse_edge(edge[3]) ~= 'settled' and 1 or 0)
+    local parent, _, after = unpack(edge)
+    redis.call('HSET', base .. ':waits:' .. job.id, parent, after)
+    open = open + (parse_edge(after) ~= 'settled' and 1 or 0)
   end
   return open
-end
-
-local function leave(base, job)
-  if WAITING[job.status] then
-    stop_waiting(base, job)
-  else
-    redis.call('ZREM', base .. ':ended:' .. job.status, job.id)
-  end
-  redis.call('ZREM', base .. ':results', job.id)
 end
 
 local function start_anew(base, job, edges)
@@ -60,11 +55,14 @@ end
 
 local function requeue(base, job)
   local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
-  local plan = not refused and plan_of(base, job)
-  if refused or not plan or plan[1] then
-    return refused or not plan and 'again' or plan[1]
+  if refused then
+    return refused
   end
-  start_anew(base, job, plan[2])
+  local why, edges = plan_of(base, job)
+  if why then
+    return why
+  end
+  start_anew(base, job, edges)
   if job.kids then
     withdraw_news(base, job.id)
   end
@@ -74,6 +72,6 @@ local function requeue(base, job)
 end
 
 local function handle(base, request)
-  plans = request[4]
+  plans = request[VISIT.plans]
   return visit(base, request, requeue)
 end

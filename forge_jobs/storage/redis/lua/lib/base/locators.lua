@@ -32,11 +32,12 @@ end
 local function put_locators(queue, groups)
   local locator = locator_of(queue)
   for _, group in ipairs(groups) do
+    local key, ids = unpack(group)
     local pairs_of = {}
-    for _, id in ipairs(group[2]) do
+    for _, id in ipairs(ids) do
       pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = id, locator
     end
-    call_many('HSET', group[1], pairs_of)
+    call_many('HSET', key, pairs_of)
   end
 end
 

@@ -17,7 +17,8 @@ end
 -- any has a locator at all, and nil when the locators are elsewhere by now. before: id -> locator of
 -- those that have one in another slot
 local function find_foreign(queue, group, found, before)
-  local ids, known, any = group[2], group[3], false
+  local _, ids, known = unpack(group)
+  local any = false
   for first = 1, #ids, 400 do
     local last = math.min(first + 399, #ids)
     local read = read_locators(group, first, last)

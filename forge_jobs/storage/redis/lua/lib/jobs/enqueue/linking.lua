@@ -7,8 +7,9 @@
 local function missing_parents(base, links)
   local missing = {}
   for _, link in ipairs(links) do
-    if link[2] == 'missing' and redis.call('EXISTS', base .. ':j:' .. link[1]) == 0 then
-      missing[#missing + 1] = { link[1], '' }
+    local parent, otherwise = unpack(link)
+    if otherwise == 'missing' and redis.call('EXISTS', base .. ':j:' .. parent) == 0 then
+      missing[#missing + 1] = { parent, '' }
     end
   end
   return missing
@@ -34,6 +35,7 @@ end
 
 local function write_links(base, links)
   for _, link in ipairs(links) do
-    write_link(base, unpack(link))
+    local parent, otherwise, edges = unpack(link)
+    write_link(base, parent, otherwise, edges)
   end
 end

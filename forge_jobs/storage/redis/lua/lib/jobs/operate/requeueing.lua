@@ -16,3 +16,13 @@ local function is_key_taken(base, job)
   end
   return is_taken
 end
+
+-- Takes the job from where it waits, or is listed as ended.
+local function leave(base, job)
+  if WAITING[job.status] then
+    stop_waiting(base, job)
+  else
+    redis.call('ZREM', base .. ':ended:' .. job.status, job.id)
+  end
+  redis.call('ZREM', base .. ':results', job.id)
+end

@@ -16,9 +16,10 @@ end
 -- verb(base, job) changes the job, or refuses before it has changed anything; of_none(base, id) does
 -- so where no job is.
 local function visit(base, request, verb, of_none)
-  local filter, row = request[1] and read_filter(request[1]), request[3]
+  local filter = request[VISIT.filter] and read_filter(request[VISIT.filter])
+  local row = request[VISIT.refused]
   local outcomes = {}
-  for _, id in ipairs(request[2]) do
+  for _, id in ipairs(request[VISIT.ids]) do
     local job = load(base, id)
     if not job then
       outcomes[#outcomes + 1] = { id, of_none and of_none(base, id) or 'not_found' }
