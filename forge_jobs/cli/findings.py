@@ -1,4 +1,4 @@
-"""The doctor's findings, and the checks of queues and their jobs."""
+"""The doctor's findings: the list of problems, and what that list does not know of queues."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +15,7 @@ from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count
+from forge_jobs.policy.judgement.problems.problem import Problem, Severity
 from forge_jobs.storage.protocols import Storage
 
 State = Literal["ok", "warn", "fail"]
@@ -56,12 +57,6 @@ class _Queue(Struct, frozen=True, kw_only=True):
         return self.allocation is not None and bool(self.allocation.pods)
 
     @property
-    def grants(self) -> int:
-        """The queue's slots, on all pods."""
-        slots = self.allocation.pods.values() if self.allocation else ()
-        return sum(each.grant for each in slots)
-
-    @property
     def waits(self) -> int:
         """Jobs that wait to be claimed."""
         by_status = self.counts.by_status
@@ -81,13 +76,6 @@ class _Queue(Struct, frozen=True, kw_only=True):
         return jobs if oldest is None else f"{jobs}, the oldest due for {duration(oldest)}"
 
 
-class _Fleet(Struct, frozen=True, kw_only=True):
-    """The readings that a check may use beside a queue."""
-
-    storage: Storage
-    has_pods: bool
-
-
 _Result = tuple[State, str, str]
 """A state, what was found, and the command that helps."""
 
@@ -102,21 +90,20 @@ class _Check(Struct, frozen=True, kw_only=True):
 
     name: str
     concerns: Callable[[_Queue], bool]
-    describe: Callable[[_Fleet, _Queue], Awaitable[_Result | None]]
+    describe: Callable[[Storage, _Queue], Awaitable[_Result | None]]
     well: str
 
 
 async def examine_queues(storage: Storage) -> list[Finding]:
-    """Examine all queues: served, open, and their jobs on their way.
+    """Examine all queues for what the list of problems does not know.
 
     The worst of many are described, by how long a job in them has been due.
     """
     queues = await _read(storage)
-    fleet = _Fleet(storage=storage, has_pods=bool(await live_pods(storage)))
     found: list[Finding] = []
     for check in _CHECKS:
         concerned = sorted(filter(check.concerns, queues), key=_wait, reverse=True)
-        results = [await check.describe(fleet, queue) for queue in concerned[:_DESCRIBED]]
+        results = [await check.describe(storage, queue) for queue in concerned[:_DESCRIBED]]
         told = [each for each in results if each is not None]
         if told and len(concerned) > _DESCRIBED:
             more = count(len(concerned) - _DESCRIBED, "queue")
@@ -142,17 +129,7 @@ async def _read(storage: Storage) -> list[_Queue]:
     ]
 
 
-async def _unserved(fleet: _Fleet, queue: _Queue) -> _Result:
-    if queue.is_served:
-        text = f"no pod has a slot of {queue.name!r} yet: {queue.backlog()}"
-        return "warn", text, remedies.LOOK_AT_PODS
-    # Without any pod this is nothing new: the check of pods has said so.
-    state: State = "fail" if fleet.has_pods else "warn"
-    text = f"no live pod serves {queue.name!r} (FORGE_QUEUES): {queue.backlog()}"
-    return state, text, remedies.start_worker(queue.name)
-
-
-async def _unreadable(fleet: _Fleet, queue: _Queue) -> _Result:
+async def _unreadable(storage: Storage, queue: _Queue) -> _Result:
     text = (
         f"the record of {queue.name!r} cannot be read, defaults stand for it: "
         f"{queue.state.unreadable}; set it anew"
@@ -160,26 +137,13 @@ async def _unreadable(fleet: _Fleet, queue: _Queue) -> _Result:
     return "fail", text, remedies.set_anew(queue.name)
 
 
-async def _paused(fleet: _Fleet, queue: _Queue) -> _Result:
-    text = f"{queue.name!r} is paused{_since(queue.state.paused_since)}: {queue.backlog()}"
-    return "warn", text, remedies.resume_queue(queue.name)
-
-
-async def _without_workers(fleet: _Fleet, queue: _Queue) -> _Result:
+async def _without_workers(storage: Storage, queue: _Queue) -> _Result:
     text = f"{queue.name!r} has max_workers 0: {queue.backlog()}"
     return "warn", text, remedies.set_max_workers(queue.name, 1)
 
 
-async def _cooling(fleet: _Fleet, queue: _Queue) -> _Result:
-    text = (
-        f"{queue.name!r} cools down for {duration(queue.state.cooldown_remaining)} more after "
-        f"{count(queue.state.cooldown_level, 'throttle')} in a row: {queue.backlog()}"
-    )
-    return "warn", text, remedies.resume_queue(queue.name)
-
-
-async def _held(fleet: _Fleet, queue: _Queue) -> _Result:
-    waiting = await _jobs(fleet.storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
+async def _held(storage: Storage, queue: _Queue) -> _Result:
+    waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
     unreadable = [job for job in waiting if job.hold is Hold.UNREADABLE or job.unreadable]
     if unreadable:
         job = unreadable[0]
@@ -198,12 +162,12 @@ async def _held(fleet: _Fleet, queue: _Queue) -> _Result:
     return "warn", text, remedies.start_worker(queue.name)
 
 
-async def _blocked(fleet: _Fleet, queue: _Queue) -> _Result | None:
+async def _blocked(storage: Storage, queue: _Queue) -> _Result | None:
     """Children that a parent without success has left to an operator. Of the newest."""
-    listed = await _jobs(fleet.storage, queue.name, JobStatus.BLOCKED, pages=1)
-    children = await fleet.storage.jobs.get([job.id for job in listed[:_LOOKED_INTO]])
+    listed = await _jobs(storage, queue.name, JobStatus.BLOCKED, pages=1)
+    children = await storage.jobs.get([job.id for job in listed[:_LOOKED_INTO]])
     parents = {parent for child in children.values() for parent in child.held_by}
-    found = await fleet.storage.jobs.get(sorted(parents))
+    found = await storage.jobs.get(sorted(parents))
     # A parent that was requeued holds nothing more. A parent that is gone still does.
     freeing = {one.id for one in found.values() if one.status in ACTIVE | {JobStatus.DONE}}
     held = [child for child in children.values() if set(child.held_by) - freeing]
@@ -216,9 +180,9 @@ async def _blocked(fleet: _Fleet, queue: _Queue) -> _Result | None:
     return "warn", text, remedies.release_held(held[0].id)
 
 
-async def _dead(fleet: _Fleet, queue: _Queue) -> _Result:
+async def _dead(storage: Storage, queue: _Queue) -> _Result:
     number = queue.counts.by_status[JobStatus.DEAD]
-    dead = await _jobs(fleet.storage, queue.name, JobStatus.DEAD, pages=1)
+    dead = await _jobs(storage, queue.name, JobStatus.DEAD, pages=1)
     ended = [job.finished_at for job in dead if job.finished_at is not None]
     first = min(ended, default=None) if len(dead) == number else None
     text = (
@@ -228,28 +192,20 @@ async def _dead(fleet: _Fleet, queue: _Queue) -> _Result:
     return "warn", text, remedies.list_jobs(queue.name, JobStatus.DEAD)
 
 
-async def _overdue(fleet: _Fleet, queue: _Queue) -> _Result:
-    waiting = await _jobs(fleet.storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
+async def _overdue(storage: Storage, queue: _Queue) -> _Result:
+    waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
     able = [job for job in waiting if job.hold is None]
     text = f"a job of {queue.name!r} has been due for {duration(_wait(queue))}"
     help = remedies.list_jobs(queue.name, JobStatus.PENDING)
     if not able:
         return "warn", text, help
     oldest = min(able, key=lambda job: (job.due_at, job.id))
-    async with JobClient(fleet.storage) as client:
+    async with JobClient(storage) as client:
         told = await client.explain(oldest.id)
     return "warn", f"{text}: {oldest.id}, {told.text}", told.help or help
 
 
 _CHECKS = (
-    _Check(
-        name="queues",
-        concerns=lambda queue: (
-            bool(queue.waits) and (not queue.is_served or (queue.is_open and not queue.grants))
-        ),
-        describe=_unserved,
-        well="a pod serves each queue with jobs",
-    ),
     _Check(
         name="settings",
         concerns=lambda queue: bool(queue.state.unreadable),
@@ -257,22 +213,10 @@ _CHECKS = (
         well="the settings of each queue can be read",
     ),
     _Check(
-        name="paused",
-        concerns=lambda queue: queue.state.paused,
-        describe=_paused,
-        well="no queue is paused",
-    ),
-    _Check(
         name="max-workers",
         concerns=lambda queue: not queue.state.settings.max_workers,
         describe=_without_workers,
         well="no queue has max_workers 0",
-    ),
-    _Check(
-        name="cool-downs",
-        concerns=lambda queue: queue.state.cooldown_remaining > _ZERO,
-        describe=_cooling,
-        well="no queue cools down",
     ),
     _Check(
         name="held",
@@ -325,6 +269,21 @@ def _kinds(jobs: Sequence[JobSummary | Job]) -> str:
 
 def _since(moment: datetime | None) -> str:
     return f" since {instant(moment)}" if moment else ""
+
+
+def of_problems(found: Sequence[Problem]) -> list[Finding]:
+    """Return the list of problems as findings, each with the command that helps."""
+    if not found:
+        return [Finding(check="problems", state="ok", text="none is seen")]
+    return [
+        Finding(
+            check=each.code,
+            state="fail" if each.severity is Severity.CRITICAL else "warn",
+            text=f"{each.evidence} {each.why}",
+            help=each.command,
+        )
+        for each in found
+    ]
 
 
 async def live_pods(storage: Storage) -> list[PodState]:

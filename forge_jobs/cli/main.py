@@ -10,6 +10,7 @@ from forge_jobs.cli.commands.doctor import doctor
 from forge_jobs.cli.commands.enqueue import enqueue
 from forge_jobs.cli.commands.explain import explain
 from forge_jobs.cli.commands.jobs import jobs
+from forge_jobs.cli.commands.judging.problems import problems
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
@@ -33,6 +34,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         pods,
         kinds,
         explain,
+        problems,
         migrate,
         backup,
         doctor,

@@ -154,12 +154,14 @@ class Leadership(Struct, frozen=True, kw_only=True):
     :param fleet_version: differs whenever what ``ProcStore.allocations`` returns differs.
         So a coordinator that has seen the version need not read them again. "" in the answer of
         ``CronStore.lead`` to a pod that does not lead
+    :param ended_for: how long ago the lease ran out or was given up. Zero while the lease lasts
     """
 
     host_id: HostId
     term: int
     remaining: timedelta
     fleet_version: str
+    ended_for: timedelta = timedelta(0)
 
 
 class HeldClaim(Struct, frozen=True):

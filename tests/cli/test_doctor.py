@@ -16,12 +16,13 @@ from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import AllocationChange, PodLease, Slots
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
-from forge_jobs.model.transitions import Cooldown, Transition
+from forge_jobs.model.transitions import Transition
 from forge_jobs.policy import remedies
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.cli.conftest import CommandLine
+from tests.support.clocks import WrongClock
 from tests.support.factories import (
     KIND,
     QUEUE,
@@ -35,17 +36,21 @@ from tests.support.factories import (
 
 
 @pytest.fixture
-def in_store(forge: CommandLine) -> Callable[[Callable[[Storage], Awaitable[Any]]], Any]:
+def in_store(forge: CommandLine) -> Callable[..., Any]:
     """Does something with the store that the command line looks at."""
 
-    async def work(do: Callable[[Storage], Awaitable[Any]]) -> Any:
-        async with await open_storage(forge.url) as storage:
+    async def work(do: Callable[[Storage], Awaitable[Any]], ago: timedelta) -> Any:
+        async with await open_storage(forge.url, clock=WrongClock(-ago)) as storage:
             return await do(storage)
 
-    return lambda do: anyio.run(partial(work, do))
+    def run(do: Callable[[Storage], Awaitable[Any]], ago: timedelta = timedelta(0)) -> Any:
+        return anyio.run(partial(work, do, ago))
+
+    return run
 
 
-InStore = Callable[[Callable[[Storage], Awaitable[Any]]], Any]
+InStore = Callable[..., Any]
+"""Called with what to do, and with how long ago that happens."""
 
 
 def found(forge: CommandLine, check: str) -> dict[str, Any]:
@@ -59,8 +64,8 @@ def found(forge: CommandLine, check: str) -> dict[str, Any]:
 
 async def serve(storage: Storage) -> PodLease:
     """A pod that leads and has the only slot of the queue."""
-    lease = await register(storage)
-    await storage.cron.lead(lease.host_id, timedelta(hours=1))
+    lease = await register(storage, lease_for=timedelta(days=1))
+    await storage.cron.lead(lease.host_id, timedelta(days=1))
     [allocation] = await storage.procs.allocations()
     given = {lease.host_id: Slots(1, 1)}
     change = AllocationChange(queue=QUEUE, version=allocation.version, slots=given)
@@ -68,16 +73,41 @@ async def serve(storage: Storage) -> PodLease:
     return lease
 
 
-def test_a_paused_queue_with_what_waits_in_it(forge: CommandLine, in_store: InStore) -> None:
-    in_store(enqueue_one)
-    in_store(enqueue_one)
-    forge("queues", "pause", QUEUE)
+@pytest.mark.parametrize("ago", [timedelta(seconds=20), timedelta(hours=2)])
+def test_a_problem_is_a_finding_with_the_command_that_helps(
+    forge: CommandLine, in_store: InStore, ago: timedelta
+) -> None:
+    async def pause(storage: Storage) -> None:
+        await serve(storage)
+        await enqueue_one(storage)
+        await storage.config.set_paused(QUEUE, True)
 
-    finding = found(forge, "paused")
+    in_store(pause, ago)
 
-    assert f"'{QUEUE}' is paused since 20" in finding["text"]
-    assert ": 2 jobs wait, the oldest due for " in finding["text"]
+    if ago < timedelta(minutes=1):
+        told = {each["check"]: each for each in forge.json("doctor")["findings"]}
+        assert told["problems"]["text"] == "none is seen"
+        return
+    finding = found(forge, "paused_with_work")
+    assert finding["text"].startswith(f"Queue {QUEUE} is paused with work due. 1 job waits, the ")
     assert finding["help"] == f"forge-jobs queues resume {QUEUE}"
+    assert in_store(lambda storage: _resumed(storage, finding["help"], forge)) is False
+
+
+async def _resumed(storage: Storage, command: str, forge: CommandLine) -> bool:
+    await anyio.to_thread.run_sync(lambda: forge(*command.split()[1:]))
+    [queue] = await storage.config.queues()
+    return queue.paused
+
+
+def test_what_is_critical_must_be_put_right(forge: CommandLine, in_store: InStore) -> None:
+    in_store(enqueue_one, timedelta(hours=2))
+
+    document = forge.json("doctor", code=1)
+
+    told = {each["check"]: each for each in document["findings"]}
+    assert (told["unserved_queue"]["state"], document["ok"]) == ("fail", False)
+    assert told["unserved_queue"]["help"] == f"forge-jobs worker MODULE:ATTR --queues {QUEUE}"
 
 
 def test_a_queue_without_workers(forge: CommandLine) -> None:
@@ -87,24 +117,6 @@ def test_a_queue_without_workers(forge: CommandLine) -> None:
 
     assert finding["text"] == "'x' has max_workers 0: 0 jobs wait"
     assert finding["help"] == "forge-jobs queues set x --max-workers 1"
-
-
-def test_a_queue_that_cools_down(forge: CommandLine, in_store: InStore) -> None:
-    async def throttle(storage: Storage) -> None:
-        lease = await serve(storage)
-        await enqueue_one(storage)
-        cooldown = Cooldown(timedelta(hours=1), 2)
-        again = Transition(
-            status=JobStatus.PENDING, cause=Cause.THROTTLED, hand_back=True, cooldown=cooldown
-        )
-        assert await finish(storage, await claim_one(storage, lease), again)
-
-    in_store(throttle)
-
-    finding = found(forge, "cool-downs")
-
-    assert finding["text"].startswith(f"'{QUEUE}' cools down for 59m")
-    assert finding["help"] == f"forge-jobs queues resume {QUEUE}"
 
 
 def test_jobs_whose_kind_nobody_knows(forge: CommandLine, in_store: InStore) -> None:

@@ -3,13 +3,10 @@
 import sqlite3
 from pathlib import Path
 
-import anyio
 import pytest
 
 from forge_jobs.cli.main import cli
-from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
-from tests.support.factories import register
 
 HANDLERS = "forge_jobs.demo.handlers:handlers"
 
@@ -215,38 +212,17 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "wake-ups": "ok",
         "clock": "ok",
         "pods": "warn",
-        "leader": "warn",
         "rate limits": "ok",
         "retention": "ok",
         "settings": "ok",
         "schedules": "ok",
-        "queues": "ok",
-        "paused": "ok",
+        "problems": "ok",
         "max-workers": "ok",
-        "cool-downs": "ok",
         "held": "ok",
         "blocked": "ok",
         "dead": "ok",
         "oldest due": "ok",
     }
-
-
-async def register_pod(url: str, queue: str) -> None:
-    async with await open_storage(url) as storage:
-        await register(storage, queues=[queue])
-
-
-def test_doctor_fails_on_a_queue_that_no_pod_serves(forge: CommandLine) -> None:
-    forge("enqueue", "a", "--queue", "lonely")
-    assert "no live pod serves 'lonely' (FORGE_QUEUES): 1 job waits" in forge("doctor").stdout
-
-    anyio.run(register_pod, forge.url, "other")
-
-    findings = {each["check"]: each for each in forge.json("doctor", code=1)["findings"]}
-    assert findings["queues"]["state"] == "fail"
-    assert "no live pod serves 'lonely'" in findings["queues"]["text"]
-    assert findings["queues"]["help"] == "forge-jobs worker MODULE:ATTR --queues lonely"
-    assert findings["pods"]["state"] == "ok"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -58,6 +58,7 @@ from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
+from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
 from tests.meta.typing_bugs import TYPING_BUGS
 
@@ -90,6 +91,7 @@ GROUPS = {
     "policy": POLICY_BUGS,
     "query": QUERY_BUGS,
     "judgement": JUDGEMENT_BUGS,
+    "snapshot": SNAPSHOT_BUGS,
     "lane": LANE_BUGS,
     "injection": INJECTION_BUGS,
     "typing": TYPING_BUGS,

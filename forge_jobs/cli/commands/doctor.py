@@ -10,12 +10,13 @@ import anyio
 import click
 
 from forge_jobs.cli.failures import FAILED
-from forge_jobs.cli.findings import Finding, State, examine_queues, live_pods
+from forge_jobs.cli.findings import Finding, State, examine_queues, live_pods, of_problems
 from forge_jobs.cli.options import deployment_options, json_option, storage_url
 from forge_jobs.cli.output import duration, emit_json, emit_table, instant
 from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
+from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count, name_of
 from forge_jobs.runtime.pod.startup import connections_wanted
@@ -38,7 +39,6 @@ _Result = tuple[State, str] | tuple[State, str, str]
 _TOLERATED_SKEW = timedelta(seconds=2)
 _TO_LISTEN = 3.0
 _MOMENT = timedelta(milliseconds=50)
-_TOLERATED_OPEN = timedelta(minutes=5)
 _ZERO = timedelta(0)
 
 
@@ -94,9 +94,10 @@ async def _examine(deployment: Deployment) -> list[Finding]:
                 state, text, *help = result
                 findings.append(Finding(check=name, state=state, text=text, help="".join(help)))
         try:
+            findings += of_problems(await problems(storage))
             return findings + await examine_queues(storage)
         except ForgeJobsError as error:
-            return [*findings, Finding(check="queues", state="fail", text=str(error))]
+            return [*findings, Finding(check="problems", state="fail", text=str(error))]
 
 
 def _about(storage: Storage) -> str:
@@ -146,18 +147,12 @@ async def _check_transactions(storage: Storage) -> _Result | None:
     if storage.open_transactions is None:
         return None
     found = await storage.open_transactions()
-    if found.oldest > _TOLERATED_OPEN:
-        return "warn", (
-            f"a transaction has been open for {duration(found.oldest)}: until it ends no dead row "
-            "is removed and every claim and beat gets slower; find it in pg_stat_activity by "
-            "xact_start, and end it"
-        )
-    if found.hidden:
-        return "ok", (
-            f"none known to be open for long; the ages of {found.hidden} of other roles are "
-            "hidden from this one (GRANT pg_read_all_stats shows them)"
-        )
-    return "ok", f"none has been open for longer than {duration(_TOLERATED_OPEN)}"
+    if not found.hidden:
+        return None
+    return "ok", (
+        f"the ages of {found.hidden} of other roles are hidden from this one "
+        "(GRANT pg_read_all_stats shows them)"
+    )
 
 
 async def _check_pods(storage: Storage) -> _Result:
@@ -196,20 +191,8 @@ async def _check_retention(storage: Storage) -> _Result:
     return "ok", "nothing keeps jobs that are past their retention"
 
 
-async def _check_leader(storage: Storage) -> _Result:
-    leader = await storage.cron.leader()
-    if leader is None or leader.remaining <= _ZERO:
-        if await live_pods(storage):
-            return "fail", "pods are live but none leads: slots and schedules stand still"
-        return "warn", "nobody leads, as no pod is live"
-    return "ok", f"{leader.host_id}, term {leader.term}"
-
-
 async def _check_schedules(storage: Storage) -> _Result:
     schedules = await storage.cron.schedules()
-    broken = [each.spec.name for each in schedules if each.error]
-    if broken:
-        return "fail", f"disabled by an error: {', '.join(broken)}", "forge-jobs cron list"
     spoilt = [f"{each.spec.name!r} ({each.unreadable})" for each in schedules if each.unreadable]
     if spoilt:
         return (
@@ -258,7 +241,6 @@ _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "clock": _check_clock,
     "transactions": _check_transactions,
     "pods": _check_pods,
-    "leader": _check_leader,
     "retention": _check_retention,
     "schedules": _check_schedules,
     "rate limits": _check_rate_limits,

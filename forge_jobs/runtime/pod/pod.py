@@ -9,7 +9,7 @@ from typing import Any
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import StoreTime
 from forge_jobs.errors import StorageClosed, Unavailable
-from forge_jobs.model.events import EventKind
+from forge_jobs.model.events import EventKind, PodNote
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.model.queues import Wake
@@ -65,6 +65,8 @@ class RunningPod:
         jobs = plan.storage.jobs
         self.plan = plan
         self.host_id: HostId = pod.host_id
+        self.note = str(PodNote(version=pod.version, label=pod.label, queues=pod.queues))
+        """Of the pod, for its events."""
         self._store_time = store_time
         self.events = EventBuffer(
             jobs,
@@ -170,7 +172,7 @@ class RunningPod:
         """Begin to beat, to listen, and to work."""
         self._heard_all_at = self.plan.clock.elapsed()
         self._eager_until = self._heard_all_at + _EAGER_FOR
-        self.events.record(EventKind.POD_STARTED)
+        self.events.record(EventKind.POD_STARTED, detail=self.note)
         self.heartbeat.start()
         for queue in self.queues.values():
             for name, work in (("exchange", queue.run), ("set aside", queue.outbox.aside.run)):

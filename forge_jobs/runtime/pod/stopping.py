@@ -17,7 +17,7 @@ from typing import Any
 
 from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
-from forge_jobs.model.events import EventKind
+from forge_jobs.model.events import EventKind, grace_note
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
@@ -155,6 +155,9 @@ class PodStopper:
         pod = self._pod
         self._start_nothing_more()
         if any(True for _ in pod.runs()):
+            left = self._grace_until - self._loop.time()
+            detail = grace_note(left) if left != float("inf") else ""
+            pod.events.record(EventKind.POD_DRAINING, detail=detail)
             # Other pods get the slots now. Should this call fail, each beat says the same.
             self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
         await self._runs_end(self._cancel_at)
@@ -249,7 +252,7 @@ class PodStopper:
     async def _leave(self) -> tuple[list[JobId], bool]:
         """Store ends and unregister. Return jobs not stored, and whether the pod has left."""
         pod = self._pod
-        pod.events.record(EventKind.POD_STOPPED)
+        pod.events.record(EventKind.POD_STOPPED, detail=pod.note)
         pod.services.job_log.close()
         loops_until = self._loop.time() + _FOR_LOOPS
         self._handlers_ended_at = self._loop.time()

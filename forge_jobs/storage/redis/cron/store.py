@@ -21,7 +21,10 @@ _decode_allocation = Decoder(MaybeStored).decode
 
 
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
-    """How the leader lease stands, and what queues there are."""
+    """How the leader lease stands, and what queues there are.
+
+    :param remaining: below zero once the lease ran out
+    """
 
     host: str
     term: int
@@ -121,6 +124,7 @@ def _leadership(standing: _Standing, version: str) -> Leadership:
     return Leadership(
         host_id=HostId(standing.host),
         term=standing.term,
-        remaining=timedelta(microseconds=standing.remaining),
+        remaining=timedelta(microseconds=max(0, standing.remaining)),
+        ended_for=timedelta(microseconds=max(0, -standing.remaining)),
         fleet_version=version,
     )

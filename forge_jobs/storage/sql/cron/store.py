@@ -84,10 +84,12 @@ def _leader(tx: Tx) -> Leadership | None:
 
 def leadership_of(row: Any) -> Leadership:
     """Return the lease in a row of :data:`LEAD` or :data:`STANDING`."""
+    left = number_or(row.lease_until, 0) - row.now
     return Leadership(
         host_id=row.host_id,
         term=number_or(row.term, 0),
-        remaining=timedelta(microseconds=max(0, number_or(row.lease_until, 0) - row.now)),
+        remaining=timedelta(microseconds=max(0, left)),
+        ended_for=timedelta(microseconds=max(0, -left)),
         fleet_version=fleet_version(row.fleet_written, row.fleet_lapsed, row.fleet_orphaned),
     )
 

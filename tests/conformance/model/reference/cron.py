@@ -43,9 +43,13 @@ class ReferenceCron:
         return self._leadership(self._world.leader) if self._world.leader else None
 
     def _leadership(self, leader: ModelLeader) -> Leadership:
-        remaining = max(ZERO, leader.until - self._world.now)
+        left = leader.until - self._world.now
         return Leadership(
-            host_id=leader.host_id, term=leader.term, remaining=remaining, fleet_version=""
+            host_id=leader.host_id,
+            term=leader.term,
+            remaining=max(ZERO, left),
+            ended_for=max(ZERO, -left),
+            fleet_version="",
         )
 
     # -- schedules

@@ -18,5 +18,5 @@ local function handle(base, request)
     holder, ends = host, now + lease_for
     redis.call('HSET', key, 'host', holder, 'term', term, 'until', ends, 'renewed', now)
   end
-  return { holder, term, math.max(0, ends - now), all_queues(base) }
+  return { holder, term, ends - now, all_queues(base) }
 end

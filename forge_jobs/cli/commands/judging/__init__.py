@@ -1,0 +1,1 @@
+"""Commands that judge: what is wrong, and what would be."""

@@ -1,0 +1,67 @@
+"""Reads a snapshot: at most ten calls of the store, however many queues and jobs there are."""
+
+from datetime import datetime, timedelta
+
+from forge_jobs.operating.snapshots.fleet import (
+    leaderless_since,
+    pods_seen,
+    polling_since,
+    schedules_seen,
+)
+from forge_jobs.operating.snapshots.queues import queues_seen
+from forge_jobs.policy.judgement.problems import judging
+from forge_jobs.policy.judgement.problems.problem import Problem
+from forge_jobs.policy.judgement.problems.snapshot import Snapshot, StoreSeen
+from forge_jobs.storage.protocols import Storage
+
+EVENTS = 1_000
+"""Events of pods, leaders and schedules that are looked at: the newest. Jobs have others."""
+
+_ZERO = timedelta(0)
+_HOUR = timedelta(hours=1)
+
+
+async def problems(storage: Storage) -> tuple[Problem, ...]:
+    """Return what is wrong with the installation, the worst first.
+
+    The one list that every surface shows. See :mod:`forge_jobs.policy.judgement.problems`.
+
+    :raises Unavailable: the store is silent, or the part with pods and schedules
+    """
+    return judging.problems(await read_snapshot(storage))
+
+
+async def read_snapshot(storage: Storage) -> Snapshot:
+    """Read a snapshot. Not one atomic step: what changes meanwhile may be seen in part.
+
+    Queues whose part of the store is silent are left out.
+
+    :raises Unavailable: the store is silent, or the part with pods and schedules
+    """
+    now = await storage.cron.now()
+    pods = await storage.procs.pods()
+    states = await storage.config.queues()
+    counts = await storage.jobs.counts()
+    leader = await storage.cron.leader()
+    schedules = await storage.cron.schedules()
+    events = await storage.jobs.events(queue="", limit=EVENTS)
+    polling = polling_since(now, pods, [])
+    if polling:
+        minutes = await storage.procs.gauges(now - _HOUR, now + _HOUR)
+        polling = polling_since(now, pods, minutes)
+    return Snapshot(
+        now=now,
+        queues=queues_seen(now, states, counts, pods, events),
+        pods=pods_seen(now, pods, events, polling),
+        leaderless_since=leaderless_since(now, leader, pods),
+        schedules=schedules_seen(schedules, events, now),
+        store=StoreSeen(name=storage.name, transaction_since=await _oldest(storage, now)),
+    )
+
+
+async def _oldest(storage: Storage, now: datetime) -> datetime | None:
+    """The begin of the oldest open transaction."""
+    if storage.open_transactions is None:
+        return None
+    oldest = (await storage.open_transactions()).oldest
+    return now - oldest if oldest > _ZERO else None

@@ -1,0 +1,80 @@
+"""Bugs in the reader of snapshots, in what pods tell for that, and in what is read from them."""
+
+from tests.meta.bugs import Bug, Edit
+
+_TESTS = "tests/problems/test_"
+
+
+def _bug(name: str, module: str, before: str, after: str, test: str) -> Bug:
+    return Bug(
+        f"snapshot: {name}",
+        (f"{_TESTS}{test}",),
+        (Edit(f"forge_jobs/{module}.py", before, after),),
+    )
+
+
+SNAPSHOT_BUGS = (
+    _bug(
+        "a pod that drains serves its queues",
+        "operating/snapshots/queues",
+        "if is_live(pod) and not pod.draining:",
+        "if is_live(pod):",
+        "queues.py::test_pods_that_drain_do_not_serve",
+    ),
+    _bug(
+        "a queue is unserved since the first pod left",
+        "operating/snapshots/queues",
+        "or found[name][0] < at:",
+        "or found[name][0] > at:",
+        "queues.py::test_a_queue_whose_pods_have_stopped",
+    ),
+    _bug(
+        "a cool-down begins with the look",
+        "operating/snapshots/queues",
+        "return min(now, now + state.cooldown_remaining - length)",
+        "return now",
+        "queues.py::test_a_queue_that_cools_down",
+    ),
+    _bug(
+        "none leads where no pod is",
+        "operating/snapshots/fleet",
+        "if not started or (",
+        "if (",
+        "fleet.py::test_nobody_leads_where_no_pod_is",
+    ),
+    _bug(
+        "the leader's lease ran out just now",
+        "storage/sql/cron/store",
+        "ended_for=timedelta(microseconds=max(0, -left)),",
+        "ended_for=timedelta(0),",
+        "fleet.py::test_nobody_leads_after_the_lease_of_the_last_one_ran_out",
+    ),
+    _bug(
+        "a pod that has started again and again flaps for ever",
+        "operating/snapshots/fleet",
+        "and event.at > now - _STARTS_WITHIN",
+        "",
+        "fleet.py::test_a_pod_that_starts_again_and_again",
+    ),
+    _bug(
+        "a schedule broke when that last fired",
+        "operating/snapshots/fleet",
+        "return at or schedule.last_fired_at or now",
+        "return schedule.last_fired_at or now",
+        "fleet.py::test_a_schedule_that_an_error_disabled",
+    ),
+    _bug(
+        "a pod polls since the first time",
+        "operating/snapshots/fleet",
+        "            heard.add(minute.host_id)\n",
+        "            continue\n",
+        "fleet.py::test_a_pod_that_hears_no_wake_ups",
+    ),
+    _bug(
+        "a pod leaves without a word",
+        "runtime/pod/stopping",
+        "pod.events.record(EventKind.POD_STOPPED, detail=pod.note)",
+        "pod.events.record(EventKind.POD_STOPPED)",
+        "real_pods.py::test_since_when_a_queue_is_unserved_is_what_its_pod_said_as_it_left",
+    ),
+)
