@@ -1,4 +1,4 @@
-"""``forge-jobs problems``: the list, its exit code, and its JSON."""
+"""``forge-jobs problems``: the list, the exit code, and the JSON."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What real pods tell the store is what the snapshot is read from."""
+"""A snapshot is read from the events and records that real pods make."""
 
 from datetime import timedelta
 
