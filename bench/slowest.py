@@ -18,7 +18,6 @@ from typing import Any
 from redis.asyncio import Redis
 
 from forge_jobs import open_storage
-from forge_jobs.cli.findings import examine_queues
 from forge_jobs.clients.bulk import in_batches
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.filters import BulkOutcome, JobFilter
@@ -28,6 +27,7 @@ from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import HeldClaim, Pod, PodGauges, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import Demand, Finalization, Revival, Transition
+from forge_jobs.operating.findings import examine_queues
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.scripts import script

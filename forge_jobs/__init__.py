@@ -12,6 +12,7 @@ from forge_jobs.config import RuntimeSettings as RuntimeSettings
 from forge_jobs.errors import ConfigError as ConfigError
 from forge_jobs.errors import Conflict as Conflict
 from forge_jobs.errors import DecryptionFailed as DecryptionFailed
+from forge_jobs.errors import Forbidden as Forbidden
 from forge_jobs.errors import ForgeJobsError as ForgeJobsError
 from forge_jobs.errors import InvalidInput as InvalidInput
 from forge_jobs.errors import JobCancelled as JobCancelled
@@ -78,17 +79,23 @@ from forge_jobs.storage.opening import open_storage as open_storage
 from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
+    from forge_jobs.clients.schedules import schedule as schedule
     from forge_jobs.commands.handlers import CommandResult as CommandResult
     from forge_jobs.commands.handlers import command_handlers as command_handlers
     from forge_jobs.commands.handlers import echo_handlers as echo_handlers
     from forge_jobs.commands.programs import Program as Program
     from forge_jobs.commands.warm_pool import WarmPool as WarmPool
+    from forge_jobs.operating.access import Access as Access
+    from forge_jobs.operating.access import Actor as Actor
+    from forge_jobs.operating.operator import Operator as Operator
     from forge_jobs.runtime.pod.handle import QueueHandle as QueueHandle
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
-    from forge_jobs.runtime.shared.schedules import schedule as schedule
 
 # A process that only enqueues loads none of the runtime: a third of the start-up time.
 _LAZY = {
+    "Access": "forge_jobs.operating.access",
+    "Actor": "forge_jobs.operating.access",
+    "Operator": "forge_jobs.operating.operator",
     "CommandResult": "forge_jobs.commands.handlers",
     "Program": "forge_jobs.commands.programs",
     "QueueHandle": "forge_jobs.runtime.pod.handle",
@@ -96,7 +103,7 @@ _LAZY = {
     "WarmPool": "forge_jobs.commands.warm_pool",
     "command_handlers": "forge_jobs.commands.handlers",
     "echo_handlers": "forge_jobs.commands.handlers",
-    "schedule": "forge_jobs.runtime.shared.schedules",
+    "schedule": "forge_jobs.clients.schedules",
 }
 
 
@@ -110,6 +117,8 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "Access",
+    "Actor",
     "After",
     "Again",
     "BulkTotals",
@@ -130,6 +139,7 @@ __all__ = [
     "Exponential",
     "Failed",
     "Fixed",
+    "Forbidden",
     "ForgeJobsError",
     "Handler",
     "HandlerRegistry",
@@ -153,6 +163,7 @@ __all__ = [
     "LogLine",
     "LogPage",
     "NotFound",
+    "Operator",
     "ParentJob",
     "Program",
     "Progress",

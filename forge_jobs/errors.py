@@ -19,6 +19,7 @@
     ├── UndecodablePayload        a stored payload does not fit the handler's annotations
     ├── KeyMissing                a payload or result is encrypted with a key that is not at hand
     ├── DecryptionFailed          an encrypted payload or result was changed, or moved
+    ├── Forbidden                 an operator lacks the right for what was asked
     ├── WrongEventLoop            an asynchronous object is used in a second event loop
     ├── ResultTimeout             the job had not ended when the caller stopped waiting
     └── JobNotSuccessful          the awaited job ended without a result
@@ -187,6 +188,27 @@ class KeyMissing(ForgeJobsError):
 
 class DecryptionFailed(ForgeJobsError):
     """An encrypted payload or result was changed after it was written, or is another job's."""
+
+
+class Forbidden(ForgeJobsError):
+    """An operator lacks a right. Nothing was read or changed.
+
+    :param actor: the name of who asked
+    :param right: the missing right: ``read``, ``actions``, ``queues`` or ``payloads``
+    :param action: the name of the operation that is not among the actions. "" for other rights
+    """
+
+    def __init__(self, actor: str, right: str, action: str = "") -> None:
+        super().__init__(actor, right, action)
+        self.actor = actor
+        self.right = right
+        self.action = action
+
+    def __str__(self) -> str:
+        return (
+            f"{self.actor} lacks the right {self.right!r} for {self.action or 'this'}; ask for "
+            f"an Access with {self.right}"
+        )
 
 
 class WrongEventLoop(ForgeJobsError, RuntimeError):

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from forge_jobs.cli.log_writer import LogWriter
-from forge_jobs.cli.output import plain
 from forge_jobs.clock import from_us
 from forge_jobs.config import Deployment
+from forge_jobs.operating.documents import plain
 
 _DRIVERS = ("aiosqlite", "asyncio", "asyncpg", "redis", "sqlalchemy")
 

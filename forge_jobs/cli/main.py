@@ -13,6 +13,7 @@ from forge_jobs.cli.commands.jobs import jobs
 from forge_jobs.cli.commands.judging.problems import problems
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
+from forge_jobs.cli.commands.me import me
 from forge_jobs.cli.commands.migrate import migrate
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
@@ -38,6 +39,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         migrate,
         backup,
         doctor,
+        me,
         demo,
         web,
         completion,

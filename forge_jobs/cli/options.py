@@ -1,6 +1,7 @@
 """Options that several commands share, and how their texts are read."""
 
 import functools
+import getpass
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,14 +13,19 @@ import msgspec
 from forge_jobs.config import Deployment
 from forge_jobs.durations import parse_duration
 from forge_jobs.errors import ConfigError, InvalidInput
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.routing import Router
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
 from forge_jobs.model.retries import Delays, Exponential, Fixed, Linear, Retry
+from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.operating.operator import Operator
 from forge_jobs.setting_values import as_bytes, read_queues
 from forge_jobs.storage.protocols import Storage
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_NOBODY = "(unknown user)"
 OWN_PROCESS = "own process"
 """The object of the root context when the process is there for the command alone."""
 
@@ -196,6 +202,38 @@ def with_store(
             return await work(storage)
 
     return anyio.run(opened)
+
+
+def with_operator(
+    deployment: Deployment,
+    work: Callable[[Operator], Coroutine[Any, Any, T]],
+    *,
+    create: bool = False,
+    handlers: HandlerRegistry | None = None,
+    router: Router | None = None,
+) -> T:
+    """Run ``work`` with the operator of this command line. See :func:`with_store`."""
+
+    async def operated(storage: Storage) -> T:
+        async with as_operator(storage, handlers=handlers, router=router) as operator:
+            return await work(operator)
+
+    return with_store(deployment, operated, create=create)
+
+
+def as_operator(
+    storage: Storage, *, handlers: HandlerRegistry | None = None, router: Router | None = None
+) -> Operator:
+    """The operator of this command line: who can open the store may do everything."""
+    actor = Actor(name=_user(), surface="command", access=ALL)
+    return Operator(storage, actor, handlers=handlers, router=router)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()[:100] or _NOBODY
+    except (OSError, KeyError, ImportError):
+        return _NOBODY
 
 
 def storage_url(deployment: Deployment) -> str:

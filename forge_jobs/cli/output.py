@@ -2,15 +2,11 @@
 
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from enum import Enum
-from typing import Any
+from collections.abc import Sequence
 
 import click
-import msgspec
 
-from forge_jobs.durations import format_duration
+from forge_jobs.operating.documents import document
 
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
@@ -29,36 +25,14 @@ def _is_unprintable(character: str) -> bool:
     return unicodedata.category(character) in _UNPRINTABLE
 
 
-def plain(value: object) -> Any:
-    """``value`` in JSON types: records become objects, instants ISO texts in UTC, durations
-    seconds, sets sorted lists."""
-    if isinstance(value, msgspec.Struct):
-        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-        tag = value.__struct_config__.tag
-        return fields if tag is None else {"type": tag, **fields}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(plain(item) for item in value)
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
 def is_terminal() -> bool:
     """True when people watch stdout. A closed one is no terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def emit_json(document: object) -> None:
+def emit_json(value: object) -> None:
     """Print one JSON document, on one line."""
-    click.echo(msgspec.json.encode(plain(document)).decode())
+    click.echo(document(value).decode())
 
 
 def talk(text: str) -> None:
@@ -123,16 +97,3 @@ def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
         if at:
             click.echo()
         emit_fields(list(zip(columns, row, strict=True)))
-
-
-def instant(value: datetime | None) -> str:
-    """An instant for people: UTC, whole seconds. "" for none."""
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""
-
-
-def duration(value: timedelta | None) -> str:
-    """A duration for people: whole seconds from ten seconds on. "-" for none."""
-    if value is None:
-        return "-"
-    whole = timedelta(seconds=1) if value >= timedelta(seconds=10) else timedelta(milliseconds=1)
-    return format_duration(max(value, timedelta(0)) // whole * whole)

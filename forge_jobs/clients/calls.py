@@ -288,19 +288,7 @@ class ClientCalls(ProgressCalls):
             raise NotFound(
                 f"there is no job {job_id}; its retention is over, or the store is another"
             )
-        queues = await self.storage.config.queues()
-        allocations = await self.storage.procs.allocations()
-        parents = await self.storage.jobs.get(job.waits_for) if job.waits_for else {}
-        return explain_job(
-            job,
-            next((queue for queue in queues if queue.name == job.queue), None),
-            next((found for found in allocations if found.queue == job.queue), None),
-            await self.storage.procs.pods(),
-            await self.storage.cron.leader(),
-            await self.storage.cron.now(),
-            parents={parent.id: parent.status for parent in parents.values()},
-            workers=await self.storage.procs.workers(),
-        )
+        return await explained(self.storage, job)
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -378,6 +366,23 @@ class ClientCalls(ProgressCalls):
         if which is not None and not isinstance(which, JobFilter):
             raise InvalidInput("which", f"is {a_type(which)}", "give JobFilter(...)")
         return await self._jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
+
+
+async def explained(storage: Storage, job: Job) -> Explanation:
+    """Explain the state of a job that has been read."""
+    queues = await storage.config.queues()
+    allocations = await storage.procs.allocations()
+    parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
+    return explain_job(
+        job,
+        next((queue for queue in queues if queue.name == job.queue), None),
+        next((found for found in allocations if found.queue == job.queue), None),
+        await storage.procs.pods(),
+        await storage.cron.leader(),
+        await storage.cron.now(),
+        parents={parent.id: parent.status for parent in parents.values()},
+        workers=await storage.procs.workers(),
+    )
 
 
 _callers = attrgetter("callers")

@@ -9,6 +9,7 @@ import anyio
 from msgspec import Struct
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.schedules import put_schedule, schedule
 from forge_jobs.clock import SystemClock
 from forge_jobs.demo import handlers as acts
 from forge_jobs.demo.crew import Member
@@ -27,7 +28,6 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
-from forge_jobs.runtime.shared.schedules import put_schedule, schedule
 from forge_jobs.storage.protocols import Storage
 
 QUEUES = (acts.FILES, acts.REPORTS, acts.PINGS, acts.TICKS)

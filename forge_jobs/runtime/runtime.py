@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
+from forge_jobs.clients.schedules import declared_schedules
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import ConfigError, InvalidInput, a_type
@@ -19,7 +20,6 @@ from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.pod.starting import Starting, run_until
 from forge_jobs.runtime.pod.startup import RuntimePlan
-from forge_jobs.runtime.shared.schedules import declared_schedules
 from forge_jobs.storage.protocols import Storage, check_storage
 
 logger = reporter(__name__)

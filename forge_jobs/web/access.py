@@ -2,32 +2,29 @@
 
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
 from starlette.requests import Request
+
+from forge_jobs.operating import access as operating
 
 ALL = frozenset({"*"})
 """The actions of an operator who may do everything."""
 
 
-class Access(Struct, frozen=True, kw_only=True):
+class Access(operating.Access, frozen=True, kw_only=True):
     """The rights of one caller, who is named in every record of an action.
 
     :param actor: the name of the person or program
-    :param read: may read queues, jobs without their payloads, pods and schedules
-    :param actions: names of the actions that are allowed. ``{"*"}`` allows all of them
-    :param queues: the queues whose jobs the caller may see and change. None means all
-    :param payloads: may read payloads and results
     """
 
     actor: str
-    read: bool = True
-    actions: frozenset[str] = frozenset()
-    queues: frozenset[str] | None = None
-    payloads: bool = False
+
+    def as_actor(self, surface: operating.Surface) -> operating.Actor:
+        """The caller as an operator's actor."""
+        return operating.Actor(name=self.actor, surface=surface, access=self)
 
     def allows(self, action: str, queue: str | None = None) -> bool:
         """Return whether the caller may take an action, on a queue where one is named."""
-        return (action in self.actions or "*" in self.actions) and self.sees(queue)
+        return super().allows(action) and self.sees(queue)
 
     def sees(self, queue: str | None) -> bool:
         """Return whether the caller may see a queue. None stands for no queue in particular."""

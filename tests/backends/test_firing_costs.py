@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from forge_jobs import EnqueueRequest, RuntimeSettings
+from forge_jobs.clients.schedules import ensure_schedules, schedule
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.runtime.passes.cron import FIRE_BATCH, fire_due_once
-from forge_jobs.runtime.shared.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.transaction import HotStatement
 from tests.support.asked import handed_to_the_driver

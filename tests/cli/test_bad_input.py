@@ -182,7 +182,7 @@ def test_the_text_of_an_unexpected_error_is_not_shown_unless_asked_for(
     def break_down(*_: object) -> None:
         raise RuntimeError("postgresql://me:hunter2@db/app")
 
-    monkeypatch.setattr("forge_jobs.cli.commands.pods.with_store", break_down)
+    monkeypatch.setattr("forge_jobs.cli.commands.pods.with_operator", break_down)
 
     assert forge.refuse("pods", code=1) == (
         "unexpected RuntimeError; this is a defect, please report it"

@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from forge_jobs import EnqueueRequest
+from forge_jobs.clients.schedules import schedule
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.runtime.passes.cron import FIRE_BATCH
-from forge_jobs.runtime.shared.schedules import schedule
 from forge_jobs.storage.protocols import Storage
 from tests.support.pods import Fleet, quick_settings
 from tests.support.waiting import wait_until

@@ -6,6 +6,13 @@ from tests.meta.runtime_bugs import RULES, in_runtime
 _REAPER = "reaper.py::test_"
 _DOCTOR = "tests/cli/test_doctor_records.py::test_"
 
+
+def _of_schedules(name: str, old: str, new: str, test: str) -> Bug:
+    return Bug(
+        name, (f"tests/runtime/test_{test}",), (Edit("forge_jobs/clients/schedules.py", old, new),)
+    )
+
+
 REAPER = [
     in_runtime(
         "reaper: does not ask its guard after reading",
@@ -219,16 +226,14 @@ PASSES = [
         "",
         "firing.py::test_catching_up_many_schedules_makes_no_call_without_bounds",
     ),
-    in_runtime(
+    _of_schedules(
         "cron: a trigger knows no overlap",
-        "passes/cron",
         'unique = Unique(f"cron:{spec.name}") if spec.overlap == "skip" else None',
         "unique = None",
         f"{_CRON}triggering_respects_the_overlap_rule_in_both_directions",
     ),
-    in_runtime(
+    _of_schedules(
         "cron: a resumed schedule makes up for its pause",
-        "shared/schedules",
         "    next_at = first_occurrence(stored.spec, await cron.now())\n",
         "    next_at = stored.next_at\n",
         f"{_CRON}a_resumed_schedule_goes_on_with_its_next_occurrence_from_now",
@@ -314,7 +319,7 @@ PASSES = [
         (f"{_DOCTOR}a_pod_a_schedule_and_a_rate_limit",),
         (
             Edit(
-                "forge_jobs/cli/commands/doctor.py",
+                "forge_jobs/operating/health.py",
                 "for pod in pods if pod.unreadable]\n    if spoilt:",
                 "for pod in pods if pod.unreadable]\n    if not pods:",
             ),

@@ -44,6 +44,7 @@ from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
+from tests.meta.operating_bugs import OPERATING_BUGS
 from tests.meta.part_bugs import PART_BUGS
 from tests.meta.pass_bugs import PASS_BUGS
 from tests.meta.pod_bugs import POD_BUGS
@@ -100,6 +101,7 @@ GROUPS = {
     "runtime": RUNTIME_BUGS,
     "pass": PASS_BUGS,
     "apart": APART_BUGS,
+    "operating": OPERATING_BUGS,
     "privacy": PRIVACY_BUGS,
     "progress": PROGRESS_BUGS,
     "process": PROCESS_BUGS,

@@ -92,7 +92,7 @@ PRIVACY_BUGS = [
     ),
     _bug(
         "encryption: a schedule is encrypted anew at each deploy",
-        "runtime/shared/schedules",
+        "clients/schedules",
         "always_same=True",
         "always_same=False",
         f"{_RUNTIME}a_schedule_is_encrypted_and_a_deploy_is_no_change",

@@ -8,6 +8,14 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from forge_jobs.clients.schedules import (
+    ensure_schedules,
+    pause_schedule,
+    put_schedule,
+    resume_schedule,
+    schedule,
+    trigger_now,
+)
 from forge_jobs.clock import ManualClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import NotFound, StorageError, Unavailable
@@ -17,15 +25,8 @@ from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.runtime.passes import cron as cron_module
-from forge_jobs.runtime.passes.cron import FireReport, fire_due_once, trigger_now
+from forge_jobs.runtime.passes.cron import FireReport, fire_due_once
 from forge_jobs.runtime.shared.events import EventBuffer
-from forge_jobs.runtime.shared.schedules import (
-    ensure_schedules,
-    pause_schedule,
-    put_schedule,
-    resume_schedule,
-    schedule,
-)
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,

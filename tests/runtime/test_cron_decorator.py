@@ -5,11 +5,10 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.schedules import declared_schedules, ensure_schedules, trigger_now
 from forge_jobs.errors import InvalidInput, RegistrationError
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Unique
-from forge_jobs.runtime.passes.cron import trigger_now
-from forge_jobs.runtime.shared.schedules import declared_schedules, ensure_schedules
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until

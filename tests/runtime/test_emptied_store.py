@@ -7,13 +7,13 @@ import anyio
 import pytest
 from msgspec import structs
 
+from forge_jobs.clients.schedules import schedule
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.model.retries import Fixed
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
-from forge_jobs.runtime.shared.schedules import schedule
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.emptying import empty

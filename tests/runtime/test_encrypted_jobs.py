@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.schedules import put_schedule, schedule, trigger_now
 from forge_jobs.errors import Conflict, DecryptionFailed, KeyMissing
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.outcomes import Snoozed
@@ -18,8 +19,6 @@ from forge_jobs.model.jobs import Cause, EnqueueOutcome, Job, JobStatus, Unique
 from forge_jobs.policy.explanations import Reason
 from forge_jobs.privacy.encryption import Encryption, is_encrypted
 from forge_jobs.privacy.secrets import Secret
-from forge_jobs.runtime.passes.cron import trigger_now
-from forge_jobs.runtime.shared.schedules import put_schedule, schedule
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended
 from tests.support.waiting import wait_until

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from forge_jobs import EnqueueRequest, RuntimeSettings
+from forge_jobs.clients.schedules import ensure_schedules, schedule
 from forge_jobs.clock import ManualClock, to_us
 from forge_jobs.errors import StorageError
 from forge_jobs.model.ids import occurrence_job_id
@@ -14,7 +15,6 @@ from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import FiringPlan, plan_firing
 from forge_jobs.runtime.passes import cron as cron_module
 from forge_jobs.runtime.passes.cron import FIRE_BATCH, FireReport, fire_due_once
-from forge_jobs.runtime.shared.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, KIND, QUEUE, new_job
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from forge_jobs.clients.schedules import schedule
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Unique
 from forge_jobs.model.unique.keys import UniqueMode
-from forge_jobs.runtime.shared.schedules import schedule
 
 handlers = HandlerRegistry()
 

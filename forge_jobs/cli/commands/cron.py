@@ -1,29 +1,24 @@
 """``forge-jobs cron``: schedules."""
 
-from contextlib import suppress
 from typing import Any
 
 import click
-import msgspec
 
 from forge_jobs.cli.loading import load_router
-from forge_jobs.cli.options import ATTEMPTS, DURATION, deployment_options, json_option, with_store
-from forge_jobs.cli.output import emit_json, emit_table, instant, plain, talk
-from forge_jobs.clients.client import JobClient
-from forge_jobs.config import Deployment
-from forge_jobs.errors import Conflict, InvalidInput, NotFound
-from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome
-from forge_jobs.model.schedules import Schedule, ScheduleSpec
-from forge_jobs.runtime.passes.cron import trigger_now
-from forge_jobs.runtime.shared.schedules import (
-    SCHEDULE_OPTIONS,
-    pause_schedule,
-    put_schedule,
-    resume_schedule,
-    schedule,
+from forge_jobs.cli.options import (
+    ATTEMPTS,
+    DURATION,
+    deployment_options,
+    json_option,
+    with_operator,
 )
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.cli.output import emit_json, emit_table, talk
+from forge_jobs.config import Deployment
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY
+from forge_jobs.operating.documents import ScheduleView
+from forge_jobs.operating.schedules import ScheduleEdit, checked_spec
+from forge_jobs.operating.words import instant
 
 
 @click.group()
@@ -36,33 +31,15 @@ def cron() -> None:
 @deployment_options
 def list_schedules(deployment: Deployment, as_json: bool) -> None:
     """List schedules and when they fire next, those that were deleted too."""
-    schedules = with_store(deployment, lambda store: store.cron.schedules(with_deleted=True))
+    found = with_operator(deployment, lambda operator: operator.list_schedules())
     if as_json:
-        emit_json({"schedules": [_document(each) for each in schedules]})
+        emit_json(found)
         return
     columns = ["name", "kind", "queue", "expression", "zone", "state", "next", "fired", "skipped"]
-    emit_table(columns, [_line(each) for each in schedules], none="No schedule is known.")
+    emit_table(columns, [_line(each) for each in found.schedules], none="No schedule is known.")
 
 
-def _document(stored: Schedule) -> dict[str, Any]:
-    document: dict[str, Any] = plain(stored)
-    for name in ("payload", "metadata"):
-        with suppress(msgspec.DecodeError):
-            document["spec"][name] = msgspec.json.decode(document["spec"][name])
-    return {**document, "standing": _standing(stored)}
-
-
-def _standing(stored: Schedule) -> str:
-    if stored.deleted:
-        return "deleted by an operator; 'cron add' brings it back"
-    if stored.unreadable:
-        return f"cannot be read: {stored.unreadable}"
-    if stored.error:
-        return f"disabled: {stored.error}"
-    return "paused" if stored.paused else "on"
-
-
-def _line(stored: Schedule) -> list[object]:
+def _line(stored: ScheduleView) -> list[object]:
     spec = stored.spec
     return [
         spec.name,
@@ -70,7 +47,7 @@ def _line(stored: Schedule) -> list[object]:
         spec.queue,
         spec.expression,
         spec.timezone,
-        _standing(stored),
+        stored.standing,
         instant(stored.next_at),
         stored.fired,
         stored.skipped,
@@ -127,23 +104,13 @@ def add(
 
     EXPRESSION has five cron fields, or six with seconds last, or is @daily, @every 90s.
     """
-    spec = _spec(name, kind=kind, expression=expression, **_given(options))
+    edit = ScheduleEdit(kind=kind, expression=expression, **_given(options))
+    checked_spec(name, edit)
     router = load_router(deployment)
-
-    async def create(store: Storage) -> Schedule:
-        if await store.cron.get_schedule(name) is not None:
-            raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
-        queue = options["queue"] or await JobClient(store, router=router).queue_of(kind)
-        return await put_schedule(store.cron, msgspec.structs.replace(spec, queue=queue))
-
-    _tell(with_store(deployment, create, create=True), as_json)
-
-
-def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpec:
-    """The checked spec. Parts that are left out have their defaults."""
-    payload = parts.pop("payload", "{}")
-    options = {option: parts.pop(option) for option in SCHEDULE_OPTIONS & parts.keys()}
-    return schedule(name, EnqueueRequest(kind, payload, **options), expression, **parts)
+    added = with_operator(
+        deployment, lambda operator: operator.add_schedule(name, edit), create=True, router=router
+    )
+    _tell(added, as_json)
 
 
 @cron.command("set")
@@ -158,26 +125,16 @@ def set_schedule(deployment: Deployment, name: str, as_json: bool, **options: An
     given = _given(options)
     if not given:
         raise InvalidInput("schedule", "is given no change", "give one, as --expression @daily")
-
-    async def change(store: Storage) -> Schedule:
-        stored = await store.cron.get_schedule(name)
-        if stored is None:
-            raise NotFound(f"no schedule is named {name!r}")
-        return await put_schedule(store.cron, _spec(**(_parts(stored.spec) | given)))
-
-    _tell(with_store(deployment, change), as_json)
+    edit = ScheduleEdit(**given)
+    _tell(with_operator(deployment, lambda operator: operator.set_schedule(name, edit)), as_json)
 
 
-def _parts(spec: ScheduleSpec) -> dict[str, Any]:
-    return msgspec.structs.asdict(spec) | {"metadata": msgspec.json.decode(spec.metadata)}
-
-
-def _tell(stored: Schedule, as_json: bool) -> None:
+def _tell(stored: ScheduleView, as_json: bool) -> None:
     if as_json:
-        emit_json(_document(stored))
+        emit_json(stored)
         return
     fires = f"fires next at {instant(stored.next_at)}" if stored.next_at else "does not fire"
-    talk(f"{stored.spec.name}: {_standing(stored)}, {fires}")
+    talk(f"{stored.spec.name}: {stored.standing}, {fires}")
 
 
 @cron.command()
@@ -185,7 +142,7 @@ def _tell(stored: Schedule, as_json: bool) -> None:
 @deployment_options
 def pause(deployment: Deployment, name: str) -> None:
     """Stop a schedule from firing."""
-    _tell(with_store(deployment, lambda store: pause_schedule(store.cron, name)), False)
+    _tell(with_operator(deployment, lambda operator: operator.pause_schedule(name)), False)
 
 
 @cron.command()
@@ -193,7 +150,24 @@ def pause(deployment: Deployment, name: str) -> None:
 @deployment_options
 def resume(deployment: Deployment, name: str) -> None:
     """Let a paused schedule fire again, from the next occurrence on."""
-    _tell(with_store(deployment, lambda store: resume_schedule(store.cron, name)), False)
+    _tell(with_operator(deployment, lambda operator: operator.resume_schedule(name)), False)
+
+
+@cron.command()
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 100), default=5, show_default=True)
+@json_option
+@deployment_options
+def fires(deployment: Deployment, name: str, count: int, as_json: bool) -> None:
+    """Show when a schedule fires next."""
+    found = with_operator(deployment, lambda operator: operator.schedule_fires(name, count=count))
+    if as_json:
+        emit_json(found)
+        return
+    for at in found.fires:
+        click.echo(instant(at))
+    if not found.fires:
+        talk(f"{name} does not fire.")
 
 
 @cron.command()
@@ -202,7 +176,7 @@ def resume(deployment: Deployment, name: str) -> None:
 @deployment_options
 def trigger(deployment: Deployment, name: str, as_json: bool) -> None:
     """Enqueue the job of a schedule now, and print the job's id."""
-    outcome: EnqueueOutcome = with_store(deployment, lambda store: trigger_now(store, name))
+    outcome = with_operator(deployment, lambda operator: operator.trigger_schedule(name))
     if as_json:
         emit_json(outcome)
         return
@@ -216,5 +190,5 @@ def trigger(deployment: Deployment, name: str, as_json: bool) -> None:
 @deployment_options
 def delete(deployment: Deployment, name: str) -> None:
     """Remove a schedule. A deploy does not bring it back."""
-    with_store(deployment, lambda store: store.cron.delete_schedule(name))
+    with_operator(deployment, lambda operator: operator.delete_schedule(name))
     talk(f"{name}: deleted")

@@ -12,17 +12,15 @@ from forge_jobs.cli.options import (
     INSTANT,
     deployment_options,
     json_option,
-    with_store,
+    with_operator,
 )
 from forge_jobs.cli.output import emit_json, talk
-from forge_jobs.clients.client import JobClient
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome, Unique
+from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, Unique
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES, check_json_text
 from forge_jobs.model.unique.keys import MODES
-from forge_jobs.storage.protocols import Storage
 
 
 @click.command()
@@ -63,15 +61,13 @@ def enqueue(
     request = EnqueueRequest(kind, _read_payload(payload), **given)
     registry = load_handlers(handlers, deployment) if handlers or deployment.handlers else None
     router = load_router(deployment)
-
-    async def store_it(store: Storage) -> EnqueueOutcome:
-        client = JobClient(store, registry, router=router)
-        try:
-            return await client.enqueue(request)
-        finally:
-            await client.aclose()
-
-    outcome = with_store(deployment, store_it, create=True)
+    outcome = with_operator(
+        deployment,
+        lambda operator: operator.enqueue(request),
+        create=True,
+        handlers=registry,
+        router=router,
+    )
     if as_json:
         emit_json(outcome)
         return

@@ -2,13 +2,12 @@
 
 import click
 
-from forge_jobs.cli.options import deployment_options, json_option, with_store
-from forge_jobs.cli.output import emit_fields, emit_json, instant, plain
-from forge_jobs.clients.client import JobClient
+from forge_jobs.cli.options import deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_fields, emit_json
 from forge_jobs.config import Deployment
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.policy.admission import Explanation
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.operating.documents import JobExplanation
+from forge_jobs.operating.words import instant
 
 
 @click.command()
@@ -18,17 +17,9 @@ from forge_jobs.storage.protocols import Storage
 def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
     """Say exactly why a job does not run, since when, until when, and what helps."""
     wanted = check_job_id(job_id, "job-id")
-
-    async def ask(store: Storage) -> Explanation:
-        client = JobClient(store)
-        try:
-            return await client.explain(wanted)
-        finally:
-            await client.aclose()
-
-    explanation = with_store(deployment, ask)
+    explanation = with_operator(deployment, lambda operator: operator.explain_job(wanted))
     if as_json:
-        emit_json({"job_id": wanted, **plain(explanation)})
+        emit_json(explanation)
         return
     click.echo(explanation.text)
     emit_fields(
@@ -43,5 +34,5 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
     )
 
 
-def _holders(explanation: Explanation) -> list[tuple[str, str]]:
+def _holders(explanation: JobExplanation) -> list[tuple[str, str]]:
     return [("slot held by", holder) for holder in explanation.held_by]

@@ -5,13 +5,13 @@ import logging
 import click
 
 from forge_jobs.cli.failures import Refused
-from forge_jobs.cli.options import deployment_options, json_option, with_store
-from forge_jobs.cli.output import emit_json, instant, printable, talk
-from forge_jobs.clients.following import LogFollower
+from forge_jobs.cli.options import deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_json, printable, talk
 from forge_jobs.config import Deployment
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.progress import JobState, LogPage
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.model.progress import LogPage
+from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.words import instant
 
 
 @click.command()
@@ -28,14 +28,10 @@ def logs(
     if follow and as_json:
         raise Refused("--follow writes lines as they come: leave out --json")
 
-    async def read(store: Storage) -> LogPage:
-        await _state(store, wanted)
-        return await store.jobs.job_log(wanted, attempt=attempt)
-
     if follow:
-        with_store(deployment, lambda store: _follow(store, wanted, attempt))
+        with_operator(deployment, lambda operator: _follow(operator, wanted, attempt))
         return
-    page = with_store(deployment, read)
+    page = with_operator(deployment, lambda operator: operator.job_log(wanted, attempt=attempt))
     if as_json:
         emit_json(page)
         return
@@ -46,19 +42,12 @@ def logs(
         talk(f"Attempt {page.attempt}. Others with lines: --attempt {', '.join(others)}.")
 
 
-async def _state(store: Storage, job_id: JobId) -> JobState:
-    state = (await store.jobs.states([job_id])).get(job_id)
-    if state is None:
-        raise Refused(f"no job has the id {job_id}; its retention is over, or the store is another")
-    return state
-
-
-async def _follow(store: Storage, job_id: JobId, attempt: int | None) -> None:
-    await _state(store, job_id)
+async def _follow(operator: Operator, job_id: JobId, attempt: int | None) -> None:
+    await operator.job_progress(job_id)
     shown: dict[int, int] = {}
-    async for page in LogFollower(store.jobs, job_id, attempt):
+    async for page in operator.client.follow_log(job_id, attempt=attempt):
         shown[page.attempt] = _show(page, shown.get(page.attempt, 0))
-    talk(f"The job is {(await _state(store, job_id)).status.in_words}.")
+    talk(f"The job is {(await operator.job_progress(job_id)).status.in_words}.")
 
 
 def _show(page: LogPage, shown: int) -> int:

@@ -1,43 +1,35 @@
 """``forge-jobs jobs``: look at jobs, and change their course."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct, structs
 from ulid import ULID
 
 from forge_jobs.cli.commands.job_logs import logs
-from forge_jobs.cli.failures import FAILED, Refused
-from forge_jobs.cli.latencies import QueueStats, read_stats, shown
-from forge_jobs.cli.options import DURATION, deployment_options, json_option, with_store
-from forge_jobs.cli.output import (
-    emit_fields,
-    emit_json,
-    emit_table,
-    instant,
-    plain,
-    printable,
-    talk,
+from forge_jobs.cli.failures import FAILED
+from forge_jobs.cli.options import (
+    DURATION,
+    deployment_options,
+    json_option,
+    with_operator,
+    with_store,
 )
+from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
 from forge_jobs.cli.selection import Which, chosen, filter_options, settled
 from forge_jobs.config import Deployment
-from forge_jobs.model.events import TimelineEvent, timeline_of
-from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Refusal
+from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
-from forge_jobs.model.names import check_name
-from forge_jobs.model.progress import JobState, Progress
-from forge_jobs.privacy.secrets import ORIGIN, SECRETS, readable
+from forge_jobs.model.progress import Progress
+from forge_jobs.operating.documents import Changed, JobView, plain
+from forge_jobs.operating.latencies import QueueStats, shown
+from forge_jobs.operating.words import instant
 from forge_jobs.storage.protocols import Storage
 
-_JSON_TEXTS = ("payload", "result", "trace")
-
 _MOST_COUNTED = 10_000
-
-_Operation = Callable[[JobFilter, str | None], Awaitable[BulkOutcome]]
 
 
 @click.group()
@@ -59,7 +51,9 @@ def list_jobs(
 ) -> None:
     """List matching jobs, newest first."""
     meant = settled(deployment, which)
-    page = with_store(deployment, lambda store: store.jobs.list(meant, cursor=cursor, limit=limit))
+    page = with_operator(
+        deployment, lambda operator: operator.list_jobs(meant, cursor=cursor, limit=limit)
+    )
     if as_json:
         emit_json(page)
         return
@@ -100,50 +94,16 @@ def _line(job: JobSummary) -> list[object]:
 def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
     """Show all of one job: payload, result, errors and events."""
     wanted = check_job_id(job_id, "job-id")
-
-    async def read(
-        store: Storage,
-    ) -> tuple[Job | None, list[TimelineEvent], Mapping[JobId, JobState]]:
-        found = await store.jobs.get([wanted])
-        events = await store.jobs.events(job_id=wanted)
-        return found.get(wanted), events, await store.jobs.states([wanted])
-
-    job, events, states = with_store(deployment, read)
-    progress = states[wanted].progress if wanted in states else None
-    if job is None:
-        raise Refused(f"no job has the id {wanted}; its retention is over, or the store is another")
-    events = timeline_of(job, events)
+    job = with_operator(deployment, lambda operator: operator.get_job(wanted))
     if as_json:
-        emit_json({**job_document(job), "progress": progress, "events": events})
-        return
-    _show(job, events, progress)
+        emit_json(job)
+    else:
+        _show(job)
 
 
-def job_document(job: Job) -> dict[str, Any]:
-    """A job as a JSON document, with values in place of stored JSON texts."""
-    job = _as_shown(job)
-    document: dict[str, Any] = plain(job)
-    for name in _JSON_TEXTS:
-        text = document[name]
-        document[name] = msgspec.json.decode(text) if text else None
-    return document
-
-
-def _as_shown(job: Job) -> Job:
-    """The job without what people must not read: secrets, and encrypted texts."""
-    result = job.result
-    return structs.replace(
-        job,
-        payload=readable(job.payload, job.metadata),
-        result=None if result is None else readable(result, {}),
-        metadata={key: text for key, text in job.metadata.items() if key not in {ORIGIN, SECRETS}},
-    )
-
-
-def _show(job: Job, events: list[TimelineEvent], progress: Progress | None) -> None:
-    job = _as_shown(job)
-    fields = [(name, _as_text(getattr(job, name))) for name in job.__struct_fields__]
-    fields.append(("progress", "" if progress is None else _progress(progress)))
+def _show(job: JobView) -> None:
+    fields = [(name, _as_text(getattr(job, name))) for name in Job.__struct_fields__]
+    fields.append(("progress", "" if job.progress is None else _progress(job.progress)))
     emit_fields([(name, value) for name, value in fields if name != "errors"])
     for error in job.errors:
         at = instant(error.at)
@@ -153,7 +113,7 @@ def _show(job: Job, events: list[TimelineEvent], progress: Progress | None) -> N
             click.echo(f"  {printable(line)}")
     click.echo()
     columns = ["at", "event", "pod", "detail"]
-    rows = [[instant(event.at), event.kind, event.host_id, event.detail] for event in events]
+    rows = [[instant(event.at), event.kind, event.host_id, event.detail] for event in job.events]
     emit_table(columns, rows, none="")
 
 
@@ -203,20 +163,13 @@ _COUNTS = ("enqueued", "succeeded", "failed", "timed_out", "crashed")
 @deployment_options
 def stats(deployment: Deployment, names: tuple[str, ...], over: timedelta, as_json: bool) -> None:
     """Show per queue how recent attempts ended and how long they took."""
-    for name in names:
-        check_name("queue", name)
-
-    async def read(store: Storage) -> list[QueueStats]:
-        queues = names or [state.name for state in await store.config.queues()]
-        return await read_stats(store, queues, over)
-
-    found = with_store(deployment, read)
+    found = with_operator(deployment, lambda operator: operator.queue_stats(names, over=over))
     if as_json:
-        emit_json({"queues": found})
+        emit_json(found)
         return
     columns = ["queue", *(name.replace("_", " ") for name in _COUNTS)]
     columns += [f"{what} {p}" for what in ("run", "total") for p in ("p50", "p95", "p99")]
-    emit_table(columns, [_stats_line(each) for each in found], none="No queue is known.")
+    emit_table(columns, [_stats_line(each) for each in found.queues], none="No queue is known.")
 
 
 def _stats_line(each: QueueStats) -> list[object]:
@@ -230,58 +183,40 @@ def _stats_line(each: QueueStats) -> list[object]:
 @_bulk_options
 def cancel(deployment: Deployment, **options: Any) -> None:
     """Cancel waiting jobs, and ask the owners of running ones to stop."""
-    _change(deployment, "cancel", "cancelled", **options)
+    _change(deployment, "cancel_jobs", "cancel", "cancelled", **options)
 
 
 @jobs.command()
 @_bulk_options
 def requeue(deployment: Deployment, **options: Any) -> None:
     """Give retrying, dead and cancelled jobs all their attempts again."""
-    _change(deployment, "requeue", "requeued", **options)
+    _change(deployment, "requeue_jobs", "requeue", "requeued", **options)
 
 
 @jobs.command()
 @_bulk_options
 def delete(deployment: Deployment, **options: Any) -> None:
     """Remove jobs for good. Running jobs are refused."""
-    _change(deployment, "delete", "deleted", **options)
+    _change(deployment, "delete_jobs", "delete", "deleted", **options)
 
 
 @jobs.command("release-held")
 @_bulk_options
 def release_held(deployment: Deployment, **options: Any) -> None:
     """Let blocked jobs run without the unsuccessful jobs that hold them."""
-    _change(deployment, "release_held", "released", **options)
+    _change(deployment, "release_held_jobs", "release-held", "released", **options)
 
 
 @jobs.command("run-now")
 @_bulk_options
 def run_now(deployment: Deployment, **options: Any) -> None:
     """Make jobs that wait for their time or their retry due now."""
-    _change(deployment, "run_now", "made due now", **options)
-
-
-class _Total(Struct):
-    """The sum of a bulk operation's batches."""
-
-    changed: list[JobId] = []
-    requested: list[JobId] = []
-    refused: dict[JobId, Refusal] = {}
-
-    async def run(self, operation: _Operation, which: JobFilter) -> "_Total":
-        cursor: str | None = None
-        while True:
-            outcome = await operation(which, cursor)
-            self.changed += outcome.changed
-            self.requested += outcome.requested
-            self.refused.update(outcome.refused)
-            cursor = outcome.cursor
-            if cursor is None:
-                return self
+    _change(deployment, "run_jobs_now", "run-now", "made due now", **options)
 
 
 def _change(
     deployment: Deployment,
+    operation: str,
     verb: str,
     done: str,
     *,
@@ -295,13 +230,9 @@ def _change(
     meant = settled(deployment, which)
     meant = chosen(job_ids, meant, all_matching=all_matching, every=every)
     if not job_ids:
-        _confirm(deployment, verb.replace("_", "-"), meant, yes=yes)
+        _confirm(deployment, verb, meant, yes=yes)
 
-    def change(store: Storage) -> Any:
-        method = getattr(store.jobs, verb)
-        return _Total().run(lambda part, cursor: method(part, cursor=cursor), meant)
-
-    total: _Total = with_store(deployment, change)
+    total: Changed = with_operator(deployment, lambda operator: getattr(operator, operation)(meant))
     if as_json:
         emit_json(total)
     else:
@@ -335,7 +266,7 @@ async def _count(store: Storage, which: JobFilter) -> str:
     return f"more than {number}"
 
 
-def _report(total: _Total, done: str) -> None:
+def _report(total: Changed, done: str) -> None:
     for job_id, refusal in total.refused.items():
         talk(f"{job_id} refused: {refusal}")
     asked = f", {len(total.requested)} asked to stop" if total.requested else ""

@@ -4,9 +4,10 @@ import click
 
 from forge_jobs.cli.loading import load_handlers
 from forge_jobs.cli.options import deployment_options, json_option
-from forge_jobs.cli.output import duration, emit_json, emit_table
+from forge_jobs.cli.output import emit_json, emit_table
 from forge_jobs.config import Deployment
 from forge_jobs.handlers.schema import KindEntry, manifest
+from forge_jobs.operating.words import duration
 
 
 @click.command()

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import click
 
-from forge_jobs.cli.options import deployment_options, json_option, with_store
-from forge_jobs.cli.output import duration, emit_json, emit_table, talk
+from forge_jobs.cli.options import deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateLimitState
+from forge_jobs.operating.words import duration
 from forge_jobs.setting_values import read_rate_limits
-from forge_jobs.storage.protocols import Storage
 
 
 @click.group()
@@ -24,12 +24,12 @@ def limits() -> None:
 @deployment_options
 def list_limits(deployment: Deployment, as_json: bool) -> None:
     """List rate limits and how many tokens are there now."""
-    found = with_store(deployment, lambda store: store.config.rate_limits())
+    found = with_operator(deployment, lambda operator: operator.list_limits())
     if as_json:
-        emit_json({"rate_limits": found})
+        emit_json(found)
         return
     columns = ["limit", "tokens", "per", "there now", "set by"]
-    emit_table(columns, [_line(state) for state in found], none="No rate limit is known.")
+    emit_table(columns, [_line(each) for each in found.rate_limits], none="No rate limit is known.")
 
 
 def _line(state: RateLimitState) -> list[object]:
@@ -51,11 +51,7 @@ def set_limit(deployment: Deployment, name: str, size: str) -> None:
         raise
     except ValueError as error:
         raise InvalidInput("size", f"{error}", "give a count per duration, as 100/1m") from None
-
-    async def change(store: Storage) -> None:
-        await store.config.set_rate_limit(name, limit)
-
-    with_store(deployment, change, create=True)
+    with_operator(deployment, lambda operator: operator.set_limit(name, limit), create=True)
     talk(f"{name}: {limit.capacity} per {duration(limit.period)}")
 
 
@@ -65,5 +61,15 @@ def set_limit(deployment: Deployment, name: str, size: str) -> None:
 def delete(deployment: Deployment, name: str) -> None:
     """Delete a rate limit. A program that declares it brings it back."""
     check_name("name", name)
-    with_store(deployment, lambda store: store.config.delete_rate_limit(name))
+    with_operator(deployment, lambda operator: operator.delete_limit(name))
     talk(f"{name}: deleted. Jobs of handlers that name it fail until it is declared again.")
+
+
+@limits.command()
+@click.argument("name")
+@deployment_options
+def drain(deployment: Deployment, name: str) -> None:
+    """Take all tokens of a rate limit. They come back at the limit's pace."""
+    check_name("name", name)
+    state = with_operator(deployment, lambda operator: operator.drain_limit(name))
+    talk(f"{name}: {state.available} of {state.limit.capacity} tokens are there")

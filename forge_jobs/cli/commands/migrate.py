@@ -6,8 +6,9 @@ import click
 
 from forge_jobs.cli.failures import FAILED
 from forge_jobs.cli.options import deployment_options, json_option, storage_url
-from forge_jobs.cli.output import emit_json, emit_table, instant, talk
+from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
+from forge_jobs.operating.words import instant
 from forge_jobs.storage.opening import open_migrator
 
 if TYPE_CHECKING:

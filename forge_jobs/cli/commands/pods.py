@@ -2,10 +2,11 @@
 
 import click
 
-from forge_jobs.cli.options import deployment_options, json_option, with_store
-from forge_jobs.cli.output import duration, emit_json, emit_table, instant
+from forge_jobs.cli.options import deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_json, emit_table
 from forge_jobs.config import Deployment
-from forge_jobs.model.processes import PodState
+from forge_jobs.operating.documents import PodView
+from forge_jobs.operating.words import duration, instant
 
 
 @click.command()
@@ -13,19 +14,15 @@ from forge_jobs.model.processes import PodState
 @deployment_options
 def pods(deployment: Deployment, as_json: bool) -> None:
     """List pods with their slots per queue."""
-    states = with_store(deployment, lambda store: store.procs.pods())
+    found = with_operator(deployment, lambda operator: operator.list_pods())
     if as_json:
-        emit_json({"pods": [{**_fields(state), "standing": state.standing} for state in states]})
+        emit_json(found)
         return
     columns = ["pod", "label", "state", "beat due in", "slots", "in progress", "started"]
-    emit_table(columns, [_line(state) for state in states], none="No pod is known.")
+    emit_table(columns, [_line(state) for state in found.pods], none="No pod is known.")
 
 
-def _fields(state: PodState) -> dict[str, object]:
-    return {name: getattr(state, name) for name in state.__struct_fields__}
-
-
-def _line(state: PodState) -> list[object]:
+def _line(state: PodView) -> list[object]:
     return [
         state.pod.host_id,
         state.pod.label,

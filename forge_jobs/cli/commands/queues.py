@@ -1,34 +1,23 @@
 """``forge-jobs queues``: how queues stand, and their settings."""
 
-from datetime import datetime, timedelta
 from typing import Any
 
 import click
-import msgspec
 
-from forge_jobs.cli.latencies import LAST_HOUR, QueueStats, read_stats, shown
-from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_store
-from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plain, talk
-from forge_jobs.clients.bulk import in_batches
+from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
-from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.names import check_name, check_queue
-from forge_jobs.model.processes import Allocation
-from forge_jobs.model.queues import (
-    MAX_WORKERS_LIMIT,
-    CooldownPolicy,
-    QueueChange,
-    QueueCounts,
-    QueueSettings,
-    QueueState,
-    Retention,
-)
-from forge_jobs.model.schedules import Schedule
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
+from forge_jobs.operating.documents import QueueView
+from forge_jobs.operating.latencies import shown
+from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.queues import CooldownEdit, QueueEdit, RetentionEdit
+from forge_jobs.operating.words import duration, instant
 from forge_jobs.storage.protocols import Storage
 
-_NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
 _LOOK_AGAIN = 0.2
 _COUNTED = tuple(JobStatus)
 
@@ -38,80 +27,34 @@ def queues() -> None:
     """How queues stand, and their settings."""
 
 
-_Reading = tuple[list[QueueState], dict[str, QueueCounts], list[Allocation], list[QueueStats]]
-
-
 @queues.command("list")
 @json_option
 @deployment_options
 def list_queues(deployment: Deployment, as_json: bool) -> None:
     """List queues with their jobs, slots, pauses, and how long jobs took in the last hour."""
-
-    async def read(store: Storage) -> _Reading:
-        states = await store.config.queues()
-        stats = await read_stats(store, [state.name for state in states], LAST_HOUR)
-        return states, await store.jobs.counts(), await store.procs.allocations(), stats
-
-    states, counts, allocations, stats = with_store(deployment, read)
-    slots = {allocation.queue: allocation for allocation in allocations}
-    documents = [
-        {
-            **_document(state, counts.get(state.name, _NO_COUNTS), slots.get(state.name)),
-            "run": plain(each.run),
-            "total": plain(each.total),
-        }
-        for state, each in zip(states, stats, strict=True)
-    ]
+    found = with_operator(deployment, lambda operator: operator.list_queues())
     if as_json:
-        emit_json({"queues": documents})
+        emit_json(found)
         return
     columns = ["queue", "state", "granted", "max", "due", "oldest"]
     columns += [status.in_words for status in _COUNTED]
     columns += ["run p50", "run p95", "total p95"]
-    emit_table(columns, [_line(document) for document in documents], none="No queue is known.")
+    emit_table(columns, [_line(each) for each in found.queues], none="No queue is known.")
 
 
-def _document(
-    state: QueueState, counts: QueueCounts, allocation: Allocation | None
-) -> dict[str, Any]:
-    pods = allocation.pods if allocation else {}
-    waits = counts.due or counts.by_status.get("pending")
-    return {
-        **plain(state),
-        "counts": plain(counts),
-        "granted": sum(slots.grant for slots in pods.values()),
-        "pods": len(pods),
-        "unserved": bool(waits and not pods),
-        "standing": _standing(state, unserved=bool(waits and not pods)),
-    }
-
-
-def _standing(state: QueueState, *, unserved: bool) -> str:
-    if state.unreadable:
-        return f"cannot be read: {state.unreadable}"
-    if state.paused:
-        return "paused"
-    if state.cooldown_remaining > timedelta(0):
-        return f"cooling down for {duration(state.cooldown_remaining)}"
-    return "unserved: no live pod serves it" if unserved else "open"
-
-
-def _line(document: dict[str, Any]) -> list[object]:
-    counts = document["counts"]
-    oldest = counts["oldest_due_for"]
-    since = document["paused_since"]
-    paused = f" since {instant(datetime.fromisoformat(since))}" if since else ""
+def _line(queue: QueueView) -> list[object]:
+    since = f" since {instant(queue.paused_since)}" if queue.paused_since else ""
     return [
-        document["name"],
-        document["standing"] + paused,
-        document["granted"],
-        document["settings"]["max_workers"],
-        counts["due"],
-        duration(None if oldest is None else timedelta(seconds=oldest)),
-        *(counts["by_status"].get(status, 0) for status in _COUNTED),
-        shown(document["run"]["p50"]),
-        shown(document["run"]["p95"]),
-        shown(document["total"]["p95"]),
+        queue.name,
+        queue.standing + since,
+        queue.granted,
+        queue.settings.max_workers,
+        queue.counts.due,
+        duration(queue.counts.oldest_due_for),
+        *(queue.counts.by_status.get(status, 0) for status in _COUNTED),
+        shown(queue.run.p50),
+        shown(queue.run.p95),
+        shown(queue.total.p95),
     ]
 
 
@@ -162,13 +105,9 @@ def set_queue(deployment: Deployment, name: str, as_json: bool, **options: Any) 
     given = {key: value for key, value in options.items() if value is not None}
     if not given:
         raise InvalidInput("queue", "is given no setting", "give one, as --max-workers 4")
-
-    async def change(store: Storage) -> QueueState:
-        states = {state.name: state for state in await store.config.queues()}
-        settings = states[name].settings if name in states else QueueSettings()
-        return await store.config.set_queue(name, _changed(settings, given))
-
-    state = with_store(deployment, change, create=True)
+    state = with_operator(
+        deployment, lambda operator: operator.set_queue(name, _edit(given)), create=True
+    )
     if as_json:
         emit_json(state)
     else:
@@ -179,17 +118,13 @@ def _names(state: QueueState) -> str:
     return ", ".join(sorted(state.overridden)) or "nothing"
 
 
-def _changed(settings: QueueSettings, given: dict[str, Any]) -> QueueChange:
-    cooldown = {
-        key: value for key, value in given.items() if key in CooldownPolicy.__struct_fields__
-    }
-    retention = {key: value for key, value in given.items() if key in Retention.__struct_fields__}
-    return QueueChange(
-        max_workers=given.get("max_workers"),
-        cooldown=msgspec.structs.replace(settings.cooldown, **cooldown) if cooldown else None,
-        retention=msgspec.structs.replace(settings.retention, **retention) if retention else None,
-        retry=given.get("retry"),
-        dead_letter=given.get("dead_letter"),
+def _edit(given: dict[str, Any]) -> QueueEdit:
+    cooldown = {key: given.pop(key) for key in CooldownEdit.__struct_fields__ if key in given}
+    retention = {key: given.pop(key) for key in RetentionEdit.__struct_fields__ if key in given}
+    return QueueEdit(
+        cooldown=CooldownEdit(**cooldown) if cooldown else None,
+        retention=RetentionEdit(**retention) if retention else None,
+        **given,
     )
 
 
@@ -212,15 +147,15 @@ def _which_queues(command: Any) -> Any:
 def pause(deployment: Deployment, names: tuple[str, ...], every: bool, wait: bool) -> None:
     """Stop claiming from queues. Running jobs finish."""
 
-    async def stop_claims(store: Storage) -> list[str]:
-        chosen = await _chosen(store, names, every)
+    async def stop_claims(operator: Operator) -> list[str]:
+        chosen = await _chosen(operator, names, every)
         for name in chosen:
-            await store.config.set_paused(name, True)
+            await operator.pause_queue(name)
         if wait:
-            await _until_idle(store, chosen)
+            await _until_idle(operator.storage, chosen)
         return chosen
 
-    for name in with_store(deployment, stop_claims):
+    for name in with_operator(deployment, stop_claims):
         talk(f"{name}: paused")
 
 
@@ -230,15 +165,30 @@ def pause(deployment: Deployment, names: tuple[str, ...], every: bool, wait: boo
 def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
     """Claim from paused queues again. Ends a cool-down too."""
 
-    async def reopen(store: Storage) -> list[str]:
-        chosen = await _chosen(store, names, every)
+    async def reopen(operator: Operator) -> list[str]:
+        chosen = await _chosen(operator, names, every)
         for name in chosen:
-            await store.config.set_paused(name, False)
-            await store.config.clear_cooldown(name)
+            await operator.resume_queue(name)
         return chosen
 
-    for name in with_store(deployment, reopen):
+    for name in with_operator(deployment, reopen):
         talk(f"{name}: open")
+
+
+@queues.command("end-cooldown")
+@_which_queues
+@deployment_options
+def end_cooldown(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
+    """End cool-downs and forget the throttles before. Pauses stay."""
+
+    async def end(operator: Operator) -> list[str]:
+        chosen = await _chosen(operator, names, every)
+        for name in chosen:
+            await operator.end_cooldown(name)
+        return chosen
+
+    for name in with_operator(deployment, end):
+        talk(f"{name}: does not cool down")
 
 
 @queues.command()
@@ -248,36 +198,23 @@ def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
 def delete(deployment: Deployment, name: str, with_jobs: bool) -> None:
     """Delete a queue that has no jobs and that no live pod serves."""
     check_name("queue", name)
-
-    async def forget(store: Storage) -> tuple[int, list[str]]:
-        await _chosen(store, (name,), every=False)
-        gone = 0
-        if with_jobs:
-            gone = (await in_batches(store.jobs.delete, JobFilter(queues=(name,)))).changed
-        await store.config.delete_queue(name)
-        return gone, [each.spec.name for each in await store.cron.schedules() if _is_of(each, name)]
-
-    gone, schedules = with_store(deployment, forget)
-    talk(f"{name}: deleted" + (f", with {gone:,} jobs" if gone else ""))
-    for schedule in schedules:
+    gone = with_operator(
+        deployment, lambda operator: operator.delete_queue(name, with_jobs=with_jobs)
+    )
+    talk(f"{name}: deleted" + (f", with {gone.jobs:,} jobs" if gone.jobs else ""))
+    for schedule in gone.schedules:
         talk(f"The schedule {schedule!r} enqueues there: when it fires, the queue is made again.")
 
 
-def _is_of(schedule: Schedule, queue: str) -> bool:
-    return schedule.spec.queue == queue
-
-
-async def _chosen(store: Storage, names: tuple[str, ...], every: bool) -> list[str]:
+async def _chosen(operator: Operator, names: tuple[str, ...], every: bool) -> list[str]:
     """The queues that are meant. Each must exist before any is touched."""
     if every == bool(names):
         problem = "is given beside --all" if every else "is missing"
         raise InvalidInput("name", problem, "give queue names, or --all")
-    known = [state.name for state in await store.config.queues()]
-    for name in names:
-        check_name("queue", name)
-        if name not in known:
-            raise NotFound(f"there is no queue {name!r}")
-    return known if every else list(dict.fromkeys(names))
+    if every:
+        return [queue.name for queue in (await operator.list_queues()).queues]
+    await operator.check_queues(names)
+    return list(dict.fromkeys(names))
 
 
 async def _until_idle(store: Storage, names: list[str]) -> None:

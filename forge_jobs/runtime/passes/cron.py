@@ -8,25 +8,24 @@ import msgspec
 from msgspec import Struct
 
 from forge_jobs import stop_points
+from forge_jobs.clients.schedules import job_of
 from forge_jobs.clock import to_us
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import (
     Conflict,
     InvalidInput,
     Locked,
-    NotFound,
     StorageError,
     StorageRefused,
     Unavailable,
 )
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.ids import new_job_id, occurrence_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
-from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.model.ids import occurrence_job_id
+from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.policy.cron import plan_firing
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.events import EventBuffer
-from forge_jobs.storage.protocols import CronStore, Storage
+from forge_jobs.storage.protocols import CronStore
 
 logger = reporter(__name__)
 
@@ -164,19 +163,6 @@ async def fire_due_once(
     )
 
 
-async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
-    """Enqueue a schedule's job out of turn, by the same rules as a fire. The next time stays.
-
-    With ``overlap="skip"`` and an active job of the schedule, the outcome names that job.
-
-    :raises NotFound: no such schedule
-    """
-    schedule = await storage.cron.get_schedule(name)
-    if schedule is None:
-        raise NotFound(f"no schedule is named {name!r}")
-    return await storage.cron.trigger(name, _new_job(schedule.spec))
-
-
 def _plan_some(due: DueSchedules, rng: random.Random, this_pass: _Pass) -> list[_Planned]:
     """Return the writes for the first schedules. The rest stays due."""
     planned: list[_Planned] = []
@@ -218,7 +204,7 @@ def _plan(
         return None
     jobs = tuple(
         msgspec.structs.replace(
-            _new_job(schedule.spec),
+            job_of(schedule.spec),
             id=occurrence_job_id(name, to_us(occurrence)),
             run_at=run_at,
         )
@@ -233,26 +219,6 @@ def _plan(
         fired_at=plan.occurrences[-1] if plan.occurrences else None,
     )
     return _Planned(firing, plan.occurrences)
-
-
-def _new_job(spec: ScheduleSpec) -> NewJob:
-    """Make a job of the schedule that is due now."""
-    unique = Unique(f"cron:{spec.name}") if spec.overlap == "skip" else None
-    return NewJob(
-        id=new_job_id(),
-        queue=spec.queue,
-        kind=spec.kind,
-        payload=spec.payload,
-        priority=spec.priority,
-        max_attempts=spec.max_attempts,
-        unique=unique,
-        timeout=spec.timeout,
-        tags=spec.tags,
-        metadata=spec.metadata,
-        keep_result=spec.keep_result,
-        result_ttl=spec.result_ttl,
-        schedule=spec.name,
-    )
 
 
 async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) -> bool:

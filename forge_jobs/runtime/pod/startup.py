@@ -10,6 +10,7 @@ from typing import TypeVar
 import anyio
 from msgspec import Struct
 
+from forge_jobs.clients.schedules import ensure_schedules
 from forge_jobs.clock import Clock, StoreTime
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
@@ -23,7 +24,6 @@ from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.clean_texts import named
-from forge_jobs.runtime.shared.schedules import ensure_schedules
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.protocols import Storage
 

@@ -3,13 +3,13 @@
 import random
 from datetime import datetime, timedelta
 
+from forge_jobs.clients.schedules import declared_schedules, ensure_schedules
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.runtime.passes.cleanup import BUDGET, Cleanup, hand_over_once, in_batches
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.letters import LetterRelay
-from forge_jobs.runtime.shared.schedules import declared_schedules, ensure_schedules
 from forge_jobs.storage.protocols import CronStore, Storage
 from forge_jobs.testing.kit.clock import TravelClock
 

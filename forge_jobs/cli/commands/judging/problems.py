@@ -3,11 +3,11 @@
 import click
 
 from forge_jobs.cli.failures import FAILED
-from forge_jobs.cli.options import deployment_options, json_option, with_store
-from forge_jobs.cli.output import emit_fields, emit_json, instant
+from forge_jobs.cli.options import deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_fields, emit_json
 from forge_jobs.config import Deployment
-from forge_jobs.operating.snapshots.reading import problems as read_problems
-from forge_jobs.policy.judgement.problems.problem import Problem, Severity
+from forge_jobs.operating.words import instant
+from forge_jobs.policy.judgement.problems.problem import Problem
 
 
 @click.command()
@@ -18,23 +18,18 @@ def problems(deployment: Deployment, as_json: bool) -> None:
 
     Exit code 1 when a problem is critical: work stands still, or is lost to people.
     """
-    found = with_store(deployment, read_problems)
+    found = with_operator(deployment, lambda operator: operator.problems())
     if as_json:
-        emit_json({"ok": is_well(found), "problems": found})
+        emit_json(found)
     else:
-        for index, problem in enumerate(found):
+        for index, problem in enumerate(found.problems):
             if index:
                 click.echo()
             _tell(problem)
-        if not found:
+        if not found.problems:
             click.echo("Nothing is wrong.")
-    if not is_well(found):
+    if not found.ok:
         raise click.exceptions.Exit(FAILED)
-
-
-def is_well(found: tuple[Problem, ...]) -> bool:
-    """True when nothing must be put right."""
-    return all(problem.severity is not Severity.CRITICAL for problem in found)
 
 
 def _tell(problem: Problem) -> None:

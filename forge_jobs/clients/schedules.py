@@ -14,14 +14,15 @@ from forge_jobs.handlers.preparing import unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import OPTION_NAMES, EnqueueRequest
 from forge_jobs.handlers.routing import Router
-from forge_jobs.model.jobs import NewJob
+from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
 from forge_jobs.model.names import MAX_NAME_LENGTH, check_name
 from forge_jobs.model.payloads import encode_json
 from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import first_occurrence, parse_cron
 from forge_jobs.privacy.encryption import Encryption, Part, origin_of
 from forge_jobs.privacy.secrets import ORIGIN
-from forge_jobs.storage.protocols import CronStore
+from forge_jobs.storage.protocols import CronStore, Storage
 
 SCHEDULE_OPTIONS = frozenset(
     {
@@ -173,6 +174,39 @@ async def resume_schedule(cron: CronStore, name: str) -> Schedule:
         raise NotFound(f"no schedule is named {name!r}")
     next_at = first_occurrence(stored.spec, await cron.now())
     return await cron.pause_schedule(name, False, next_at)
+
+
+async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
+    """Enqueue a schedule's job out of turn, by the same rules as a fire. The next time stays.
+
+    With ``overlap="skip"`` and an active job of the schedule, the outcome names that job.
+
+    :raises NotFound: no such schedule
+    """
+    schedule = await storage.cron.get_schedule(name)
+    if schedule is None:
+        raise NotFound(f"no schedule is named {name!r}")
+    return await storage.cron.trigger(name, job_of(schedule.spec))
+
+
+def job_of(spec: ScheduleSpec) -> NewJob:
+    """Make a job of the schedule that is due now."""
+    unique = Unique(f"cron:{spec.name}") if spec.overlap == "skip" else None
+    return NewJob(
+        id=new_job_id(),
+        queue=spec.queue,
+        kind=spec.kind,
+        payload=spec.payload,
+        priority=spec.priority,
+        max_attempts=spec.max_attempts,
+        unique=unique,
+        timeout=spec.timeout,
+        tags=spec.tags,
+        metadata=spec.metadata,
+        keep_result=spec.keep_result,
+        result_ttl=spec.result_ttl,
+        schedule=spec.name,
+    )
 
 
 def _request(what: EnqueueRequest | Handler[..., Any] | str) -> EnqueueRequest:

@@ -7,12 +7,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from forge_jobs.cli.output import duration, instant
 from forge_jobs.clients.client import JobClient
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import ACTIVE, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
+from forge_jobs.operating.words import duration, instant
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count
 from forge_jobs.policy.judgement.problems.problem import Problem, Severity

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from forge_jobs.cli.output import duration
 from forge_jobs.model.metrics import Histogram, MetricBucket
+from forge_jobs.operating.words import duration
 from forge_jobs.policy.percentiles import add, percentile
 from forge_jobs.storage.protocols import Storage
 

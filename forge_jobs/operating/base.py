@@ -1,0 +1,46 @@
+"""The base of all parts of an operator."""
+
+from abc import ABC
+
+from msgspec import structs
+
+from forge_jobs.clients.client import JobClient
+from forge_jobs.errors import Forbidden, NotFound
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.operating.access import Actor, Right
+from forge_jobs.storage.protocols import Storage
+
+
+class Calls(ABC):
+    """A part of the methods of an operator."""
+
+    storage: Storage
+    actor: Actor
+    client: JobClient
+
+    def _may_see(self, queue: str) -> None:
+        """Refuse a queue that is closed to the actor.
+
+        :raises NotFound: as for a queue that does not exist
+        """
+        if not self.actor.sees(queue):
+            raise NotFound(f"there is no queue {queue!r}")
+
+    def _may_use(self, queue: str) -> None:
+        """Refuse an actor who may not put something into a queue.
+
+        :raises Forbidden: names the right
+        """
+        if not self.actor.sees(queue):
+            raise Forbidden(self.actor.name, Right.QUEUES.value)
+
+    def _within(self, which: JobFilter) -> JobFilter:
+        """The filter, of the queues that are open to the actor."""
+        mine = self.actor.access.queues
+        if mine is None:
+            return which
+        queues = tuple(sorted(mine.intersection(which.queues) if which.queues else mine))
+        # Without any queue the filter would mean all of them.
+        if not queues:
+            return structs.replace(which, ids=())
+        return structs.replace(which, queues=queues)

@@ -1,0 +1,64 @@
+"""Records without what people must not read, and without what an actor may not."""
+
+from typing import overload
+
+from msgspec import structs
+
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.filters import Page
+from forge_jobs.model.jobs import Job
+from forge_jobs.model.progress import JobState
+from forge_jobs.privacy.secrets import HIDDEN, ORIGIN, SECRETS, readable
+
+_HIDDEN_JSON = f'"{HIDDEN}"'
+
+
+def shown(job: Job) -> Job:
+    """The job without what people must not read: secrets, and encrypted texts."""
+    result = job.result
+    return structs.replace(
+        job,
+        payload=readable(job.payload, job.metadata),
+        result=None if result is None else readable(result, {}),
+        metadata={key: text for key, text in job.metadata.items() if key not in {ORIGIN, SECRETS}},
+    )
+
+
+def hide_texts(job: Job) -> Job:
+    """The job for an actor without the right to payloads."""
+    return structs.replace(
+        job,
+        payload=_HIDDEN_JSON,
+        result=None if job.result is None else _HIDDEN_JSON,
+        metadata=dict.fromkeys(job.metadata, HIDDEN),
+        trace="",
+        errors=tuple(structs.replace(error, message=HIDDEN, traceback="") for error in job.errors),
+    )
+
+
+def hide_page(page: Page) -> Page:
+    """The page without the messages of errors. Their types stay."""
+    return structs.replace(
+        page,
+        jobs=tuple(
+            structs.replace(job, last_error=job.last_error.partition(":")[0]) for job in page.jobs
+        ),
+    )
+
+
+def hide_timeline(events: tuple[TimelineEvent, ...]) -> tuple[TimelineEvent, ...]:
+    """The events without their details, which may quote errors."""
+    return tuple(structs.replace(event, detail="") for event in events)
+
+
+@overload
+def hide_state(state: JobState) -> JobState: ...
+@overload
+def hide_state(state: None) -> None: ...
+@overload
+def hide_state(state: JobState | None) -> JobState | None: ...
+def hide_state(state: JobState | None) -> JobState | None:
+    """The state without the words of the handler."""
+    if state is None or state.progress is None:
+        return state
+    return structs.replace(state, progress=structs.replace(state.progress, message=""))

@@ -1,0 +1,188 @@
+"""Reads and changes of jobs."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+
+from forge_jobs.clients.calls import explained
+from forge_jobs.errors import NotFound
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.events import timeline_of
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Page, Refusal
+from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.jobs import EnqueueOutcome, Job
+from forge_jobs.model.names import check_name
+from forge_jobs.model.progress import JobState, LogPage
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.base import Calls
+from forge_jobs.operating.documents import (
+    Changed,
+    JobExplanation,
+    JobResult,
+    JobView,
+    Stats,
+    Timeline,
+    widened,
+)
+from forge_jobs.operating.hiding import hide_page, hide_state, hide_texts, hide_timeline, shown
+from forge_jobs.operating.latencies import LAST_HOUR, read_stats
+
+_Verb = Callable[..., Awaitable[BulkOutcome]]
+
+
+class JobCalls(Calls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_jobs(
+        self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """A page of matching jobs, newest first. See ``JobClient.list``."""
+        self.actor.need(Right.READ)
+        page = await self.client.list(
+            self._within(which or JobFilter()), cursor=cursor, limit=limit
+        )
+        return page if self.actor.access.payloads else hide_page(page)
+
+    async def get_job(self, job_id: str) -> JobView:
+        """All of one job, secrets hidden, with progress and timeline.
+
+        :raises NotFound: there is no such job
+        """
+        job = await self._job(job_id)
+        events = await self.storage.jobs.events(job_id=job.id)
+        state = (await self.storage.jobs.states([job.id])).get(job.id)
+        timeline = tuple(timeline_of(job, events))
+        if not self.actor.access.payloads:
+            state, timeline = hide_state(state), hide_timeline(timeline)
+        return widened(JobView, job, progress=state.progress if state else None, events=timeline)
+
+    async def explain_job(self, job_id: str) -> JobExplanation:
+        """Why a job does not run, since when, until when, and what helps.
+
+        :raises NotFound: there is no such job
+        """
+        job = await self._job(job_id)
+        return widened(JobExplanation, await explained(self.storage, job), job_id=job.id)
+
+    async def job_timeline(self, job_id: str) -> Timeline:
+        """The events of a job, newest first, down to the enqueue.
+
+        :raises NotFound: there is no such job
+        """
+        job = await self._job(job_id)
+        events = tuple(timeline_of(job, await self.storage.jobs.events(job_id=job.id)))
+        if not self.actor.access.payloads:
+            events = hide_timeline(events)
+        return Timeline(job_id=job.id, events=events)
+
+    async def job_log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage:
+        """Lines that the handler has logged with ``ctx.log``. See ``JobClient.log``.
+
+        :raises NotFound: there is no such job
+        """
+        self.actor.need(Right.PAYLOADS)
+        state = await self.job_progress(job_id)
+        return await self.client.log(state.id, attempt=attempt, after=after, limit=limit)
+
+    async def job_progress(self, job_id: str) -> JobState:
+        """The status, the attempt and the progress of a job.
+
+        :raises NotFound: there is no such job
+        """
+        self.actor.need(Right.READ)
+        wanted = check_job_id(job_id, "job_id")
+        state = (await self.storage.jobs.states([wanted])).get(wanted)
+        if state is None or not self.actor.sees(state.queue):
+            raise _missing(job_id)
+        return state if self.actor.access.payloads else hide_state(state)
+
+    async def job_result(self, job_id: str) -> JobResult:
+        """The result of a job, None when there is none.
+
+        :raises NotFound: there is no such job
+        """
+        self.actor.need(Right.PAYLOADS)
+        job = await self._job(job_id)
+        return JobResult(job_id=job.id, status=job.status.value, result=job.result)
+
+    async def queue_stats(self, names: Iterable[str] = (), *, over: timedelta = LAST_HOUR) -> Stats:
+        """How attempts of the last ``over`` ended and how long they took, per queue.
+
+        :param names: of queues. Empty: all
+        """
+        self.actor.need(Right.READ)
+        wanted = [check_name("queue", name) for name in names]
+        for name in wanted:
+            self._may_see(name)
+        known = wanted or [state.name for state in await self.storage.config.queues()]
+        mine = [name for name in known if self.actor.sees(name)]
+        return Stats(tuple(await read_stats(self.storage, mine, over)))
+
+    # -- changes -----------------------------------------------------------------------------
+
+    async def enqueue(self, request: EnqueueRequest) -> EnqueueOutcome:
+        """Store one job. See ``JobClient.enqueue``."""
+        self.actor.act("enqueue")
+        if self.actor.access.queues is not None:
+            [job] = await self.client.prepared([request])
+            self._may_use(job.queue)
+            request = request.options(queue=job.queue)
+        return await self.client.enqueue(request)
+
+    async def cancel_jobs(self, which: JobFilter) -> Changed:
+        """Cancel waiting jobs, and ask the owners of running ones to stop."""
+        return await self._change("cancel_jobs", self.storage.jobs.cancel, which)
+
+    async def requeue_jobs(self, which: JobFilter) -> Changed:
+        """Give retrying, dead and cancelled jobs all their attempts again."""
+        return await self._change("requeue_jobs", self.storage.jobs.requeue, which)
+
+    async def delete_jobs(self, which: JobFilter) -> Changed:
+        """Remove jobs for good. Running jobs are refused."""
+        return await self._change("delete_jobs", self.storage.jobs.delete, which)
+
+    async def release_held_jobs(self, which: JobFilter) -> Changed:
+        """Let blocked jobs run without the unsuccessful jobs that hold them."""
+        return await self._change("release_held_jobs", self.storage.jobs.release_held, which)
+
+    async def run_jobs_now(self, which: JobFilter) -> Changed:
+        """Make jobs that wait for their time or their retry due now."""
+        return await self._change("run_jobs_now", self.storage.jobs.run_now, which)
+
+    async def _change(self, action: str, verb: _Verb, which: JobFilter) -> Changed:
+        self.actor.act(action)
+        total, meant = Changed(), self._within(which)
+        cursor: str | None = None
+        try:
+            while True:
+                outcome = await verb(meant, cursor=cursor)
+                total.changed += outcome.changed
+                total.requested += outcome.requested
+                total.refused.update(outcome.refused)
+                cursor = outcome.cursor
+                if cursor is None:
+                    break
+        finally:
+            # Also after an error: some batches may have been applied.
+            self.storage.jobs.announce_changes(None)
+        if self.actor.access.queues is not None:
+            # Jobs of a closed queue are as those that do not exist.
+            met = {*total.changed, *total.requested, *total.refused}
+            total.refused.update(
+                (job_id, Refusal.NOT_FOUND) for job_id in which.ids or () if job_id not in met
+            )
+        return total
+
+    async def _job(self, job_id: str) -> Job:
+        """A job that is open to the actor, without what people must not read."""
+        self.actor.need(Right.READ)
+        job = await self.client.get(job_id)
+        if job is None or not self.actor.sees(job.queue):
+            raise _missing(job_id)
+        job = shown(job)
+        return job if self.actor.access.payloads else hide_texts(job)
+
+
+def _missing(job_id: str) -> NotFound:
+    return NotFound(f"no job has the id {job_id}; its retention is over, or the store is another")

@@ -1,0 +1,49 @@
+"""Reads and changes of rate limits. A limit belongs to the whole installation."""
+
+from forge_jobs.model.names import check_name
+from forge_jobs.model.queues import RateLimit, RateLimitState
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.base import Calls
+from forge_jobs.operating.documents import Deleted, Limits
+
+
+class LimitCalls(Calls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_limits(self) -> Limits:
+        """All rate limits, and how many tokens are there now."""
+        self.actor.need(Right.READ)
+        return Limits(tuple(await self.storage.config.rate_limits()))
+
+    async def set_limit(self, name: str, limit: RateLimit) -> RateLimitState:
+        """Set a rate limit. The size stays over later deploys. Creates the limit."""
+        self._may_change("set_limit", name)
+        await self.storage.config.set_rate_limit(name, limit)
+        return await self._limit(name)
+
+    async def delete_limit(self, name: str) -> Deleted:
+        """Delete a rate limit. A program that declares the limit brings the limit back.
+
+        :raises NotFound: no such limit
+        """
+        self._may_change("delete_limit", name)
+        await self.storage.config.delete_rate_limit(name)
+        return Deleted(name=name)
+
+    async def drain_limit(self, name: str) -> RateLimitState:
+        """Take all tokens of a rate limit: the upstream said that the budget is used up.
+
+        :raises NotFound: no such limit
+        """
+        self._may_change("drain_limit", name)
+        await self.storage.config.drain_tokens(name)
+        return await self._limit(name)
+
+    def _may_change(self, action: str, name: str) -> None:
+        self.actor.act(action)
+        self.actor.need(Right.QUEUES)
+        check_name("name", name)
+
+    async def _limit(self, name: str) -> RateLimitState:
+        found = {state.scope: state for state in await self.storage.config.rate_limits()}
+        return found[name]

@@ -1,0 +1,83 @@
+"""The table of operations: what each is called on each surface, and which right it needs."""
+
+from msgspec import Struct
+
+from forge_jobs.operating.access import Right
+
+API = "/api/v1"
+"""Routes of operations are below this path."""
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """An operation. On each surface exactly these exist.
+
+    :param name: of the method of ``Operator``
+    :param right: what the operation needs first. ``Operator`` checks that, and what else follows
+        from the arguments
+    :param command: the words behind ``forge-jobs``. Several operations may share a command
+    :param http: method and route, below :data:`API`. Names of arguments are in braces
+    :param page: the page that shows the operation, below the dashboard's root
+    :param inverse: the operation that takes this one back. "" for reads, and where there is none
+    """
+
+    name: str
+    right: Right
+    command: str
+    http: str
+    page: str
+    inverse: str = ""
+
+
+def _read(name: str, command: str, route: str, page: str, right: Right = Right.READ) -> Operation:
+    return Operation(name=name, right=right, command=command, http=f"GET {route}", page=page)
+
+
+def _act(name: str, command: str, http: str, page: str, inverse: str = "") -> Operation:
+    return Operation(
+        name=name, right=Right.ACTIONS, command=command, http=http, page=page, inverse=inverse
+    )
+
+
+_JOB, _QUEUE, _CRON = "/jobs/{job_id}", "/queues/{name}", "/schedules/{name}"
+_OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}"
+
+OPERATIONS: tuple[Operation, ...] = (
+    _read("list_jobs", "jobs list", "/jobs", "/jobs"),
+    _read("get_job", "jobs show", _JOB, _OF_JOB),
+    _read("explain_job", "explain", f"{_JOB}/explain", _OF_JOB),
+    _read("job_timeline", "jobs show", f"{_JOB}/timeline", _OF_JOB),
+    _read("job_log", "jobs logs", f"{_JOB}/logs", _OF_JOB, Right.PAYLOADS),
+    _read("job_progress", "jobs show", f"{_JOB}/progress", _OF_JOB),
+    _read("job_result", "jobs show", f"{_JOB}/result", _OF_JOB, Right.PAYLOADS),
+    _act("enqueue", "enqueue", "POST /jobs", "/jobs"),
+    _act("cancel_jobs", "jobs cancel", "POST /jobs/cancel", "/jobs"),
+    _act("requeue_jobs", "jobs requeue", "POST /jobs/requeue", "/jobs"),
+    _act("delete_jobs", "jobs delete", "POST /jobs/delete", "/jobs"),
+    _act("release_held_jobs", "jobs release-held", "POST /jobs/release-held", "/jobs"),
+    _act("run_jobs_now", "jobs run-now", "POST /jobs/run-now", "/jobs"),
+    _read("queue_stats", "jobs stats", "/stats", "/queues"),
+    _read("list_queues", "queues list", "/queues", "/queues"),
+    _act("set_queue", "queues set", f"PATCH {_QUEUE}", _OF_QUEUE, "set_queue"),
+    _act("delete_queue", "queues delete", f"DELETE {_QUEUE}", _OF_QUEUE),
+    _act("pause_queue", "queues pause", f"POST {_QUEUE}/pause", _OF_QUEUE, "resume_queue"),
+    _act("resume_queue", "queues resume", f"POST {_QUEUE}/resume", _OF_QUEUE, "pause_queue"),
+    _act("end_cooldown", "queues end-cooldown", f"DELETE {_QUEUE}/cool-down", _OF_QUEUE),
+    _read("list_pods", "pods", "/pods", "/pods"),
+    _read("list_schedules", "cron list", "/schedules", "/cron"),
+    _act("add_schedule", "cron add", f"PUT {_CRON}", _OF_CRON, "delete_schedule"),
+    _act("set_schedule", "cron set", f"PATCH {_CRON}", _OF_CRON, "set_schedule"),
+    _act("pause_schedule", "cron pause", f"POST {_CRON}/pause", _OF_CRON, "resume_schedule"),
+    _act("resume_schedule", "cron resume", f"POST {_CRON}/resume", _OF_CRON, "pause_schedule"),
+    _act("delete_schedule", "cron delete", f"DELETE {_CRON}", _OF_CRON, "add_schedule"),
+    _read("schedule_fires", "cron fires", f"{_CRON}/fires", _OF_CRON),
+    _act("trigger_schedule", "cron trigger", f"POST {_CRON}/trigger", _OF_CRON),
+    _read("list_limits", "limits list", "/limits", "/limits"),
+    _act("set_limit", "limits set", "PUT /limits/{name}", "/limits", "set_limit"),
+    _act("delete_limit", "limits delete", "DELETE /limits/{name}", "/limits", "set_limit"),
+    _act("drain_limit", "limits drain", "POST /limits/{name}/drain", "/limits"),
+    _read("problems", "problems", "/problems", "/"),
+    _read("doctor", "doctor", "/doctor", "/store"),
+    _read("me", "me", "/me", "/", Right.NONE),
+)
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}

@@ -1,0 +1,60 @@
+"""The one operator under all surfaces."""
+
+from types import TracebackType
+
+from forge_jobs.clients.client import JobClient
+from forge_jobs.errors import InvalidInput, a_type
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.routing import Router
+from forge_jobs.operating.access import Actor
+from forge_jobs.operating.jobs import JobCalls
+from forge_jobs.operating.limits import LimitCalls
+from forge_jobs.operating.queues import QueueCalls
+from forge_jobs.operating.schedules import ScheduleCalls
+from forge_jobs.operating.store import StoreCalls
+from forge_jobs.storage.protocols import Storage, check_storage
+
+
+class Operator(JobCalls, QueueCalls, ScheduleCalls, LimitCalls, StoreCalls):
+    """All reads and actions of people who operate an installation, for one actor.
+
+    The command line, the HTTP API and the dashboard call these methods and nothing else of the
+    store. Each method checks the actor's rights before the store is asked: what is not allowed
+    raises ``Forbidden`` and changes nothing. What lies in a queue that is closed to the actor does
+    not exist for the actor.
+
+    Belongs to one event loop, as a ``JobClient``. The storage stays open.
+
+    :param actor: who operates, from where, and what that one may do
+    :param handlers: as of a ``JobClient``: payloads of their kinds are checked at the enqueue
+    :param router: as of a ``JobClient``
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        actor: Actor,
+        *,
+        handlers: HandlerRegistry | None = None,
+        router: Router | None = None,
+    ) -> None:
+        self.storage = check_storage(storage)
+        if not isinstance(actor, Actor):
+            raise InvalidInput("actor", f"is {a_type(actor)}", "give Actor(name=...)")
+        self.actor = actor
+        self.client = JobClient(storage, handlers, router=router)
+
+    async def aclose(self) -> None:
+        """Finish what is being enqueued. Closing twice is fine."""
+        await self.client.aclose()
+
+    async def __aenter__(self) -> "Operator":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()

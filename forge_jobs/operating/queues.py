@@ -1,0 +1,209 @@
+"""Reads and changes of queues."""
+
+from datetime import timedelta
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from forge_jobs.clients.bulk import in_batches
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.names import check_name, check_queue
+from forge_jobs.model.processes import Allocation
+from forge_jobs.model.queues import (
+    CooldownPolicy,
+    QueueChange,
+    QueueCounts,
+    QueueSettings,
+    QueueState,
+    Retention,
+)
+from forge_jobs.model.retries import Retry
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.base import Calls
+from forge_jobs.operating.documents import Deleted, Queues, QueueView, widened
+from forge_jobs.operating.latencies import LAST_HOUR, QueueStats, read_stats
+from forge_jobs.operating.words import duration
+
+_NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
+
+
+class CooldownEdit(Struct, frozen=True, kw_only=True):
+    """Parts of a ``CooldownPolicy``. What is left out stays."""
+
+    mode: Literal["flat", "exponential"] | UnsetType = UNSET
+    base: timedelta | UnsetType = UNSET
+    cap: timedelta | UnsetType = UNSET
+    quiet: timedelta | UnsetType = UNSET
+
+
+class RetentionEdit(Struct, frozen=True, kw_only=True):
+    """Parts of a ``Retention``. What is left out stays."""
+
+    done: timedelta | UnsetType = UNSET
+    dead: timedelta | UnsetType = UNSET
+    cancelled: timedelta | UnsetType = UNSET
+    max_done: int | UnsetType | None = UNSET
+    max_dead: int | UnsetType | None = UNSET
+    max_cancelled: int | UnsetType | None = UNSET
+
+
+class QueueEdit(Struct, frozen=True, kw_only=True):
+    """Settings of a queue, as an operator edits them. What is None stays.
+
+    :param dead_letter: "" for no letters from now on
+    """
+
+    max_workers: int | None = None
+    cooldown: CooldownEdit | None = None
+    retention: RetentionEdit | None = None
+    retry: Retry | None = None
+    dead_letter: str | None = None
+
+
+class QueueCalls(Calls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_queues(self) -> Queues:
+        """All queues with their jobs, slots, pauses, and how long jobs took in the last hour."""
+        self.actor.need(Right.READ)
+        states = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
+        stats = await read_stats(self.storage, [state.name for state in states], LAST_HOUR)
+        counts = await self.storage.jobs.counts()
+        slots = {each.queue: each for each in await self.storage.procs.allocations()}
+        return Queues(
+            tuple(
+                _view(state, counts.get(state.name, _NO_COUNTS), slots.get(state.name), each)
+                for state, each in zip(states, stats, strict=True)
+            )
+        )
+
+    async def set_queue(self, name: str, edit: QueueEdit) -> QueueState:
+        """Change settings of a queue. They stay over later deploys. Creates the queue.
+
+        :raises InvalidInput: a value is wrong, or none is given
+        """
+        self.actor.act("set_queue")
+        check_queue("queue", name)
+        self._may_use(name)
+        if edit == QueueEdit():
+            raise InvalidInput("queue", "is given no setting", "give one, as --max-workers 4")
+        states = {state.name: state for state in await self.storage.config.queues()}
+        settings = states[name].settings if name in states else QueueSettings()
+        return await self.storage.config.set_queue(name, _change(settings, edit))
+
+    async def pause_queue(self, name: str) -> QueueState:
+        """Stop claiming from a queue. Running jobs finish.
+
+        :raises NotFound: no such queue
+        """
+        await self._known_queue("pause_queue", name)
+        return await self.storage.config.set_paused(name, True)
+
+    async def resume_queue(self, name: str) -> QueueState:
+        """Claim from a paused queue again. Ends a cool-down too.
+
+        :raises NotFound: no such queue
+        """
+        await self._known_queue("resume_queue", name)
+        await self.storage.config.set_paused(name, False)
+        return await self.storage.config.clear_cooldown(name)
+
+    async def end_cooldown(self, name: str) -> QueueState:
+        """End the cool-down of a queue and forget the throttles before. A pause stays.
+
+        :raises NotFound: no such queue
+        """
+        await self._known_queue("end_cooldown", name)
+        return await self.storage.config.clear_cooldown(name)
+
+    async def delete_queue(self, name: str, *, with_jobs: bool = False) -> Deleted:
+        """Delete a queue that has no jobs and that no live pod serves.
+
+        :param with_jobs: delete the jobs first. Running ones are refused
+        :raises NotFound: no such queue
+        :raises Conflict: the queue has jobs, or a live pod serves the queue
+        """
+        await self._known_queue("delete_queue", name)
+        gone = 0
+        if with_jobs:
+            which = JobFilter(queues=(name,))
+            gone = (await in_batches(self.storage.jobs.delete, which)).changed
+        await self.storage.config.delete_queue(name)
+        schedules = await self.storage.cron.schedules()
+        left = tuple(each.spec.name for each in schedules if each.spec.queue == name)
+        return Deleted(name=name, jobs=gone, schedules=left)
+
+    async def check_queues(self, names: tuple[str, ...]) -> None:
+        """Refuse names of queues that do not exist, before any is touched.
+
+        :raises NotFound: no such queue
+        """
+        self.actor.need(Right.READ)
+        known = {state.name for state in await self.storage.config.queues()}
+        for name in names:
+            check_name("queue", name)
+            if name not in known or not self.actor.sees(name):
+                raise NotFound(f"there is no queue {name!r}")
+
+    async def _known_queue(self, action: str, name: str) -> None:
+        """Refuse an actor who may not change queues, and a queue that does not exist."""
+        self.actor.act(action)
+        check_name("queue", name)
+        self._may_see(name)
+        if name not in {state.name for state in await self.storage.config.queues()}:
+            raise NotFound(f"there is no queue {name!r}")
+
+
+def _view(
+    state: QueueState, counts: QueueCounts, allocation: Allocation | None, stats: QueueStats
+) -> QueueView:
+    pods = allocation.pods if allocation else {}
+    waits = counts.due or counts.by_status.get("pending")
+    unserved = bool(waits and not pods)
+    return widened(
+        QueueView,
+        state,
+        counts=counts,
+        granted=sum(slots.grant for slots in pods.values()),
+        pods=len(pods),
+        unserved=unserved,
+        standing=_standing(state, unserved=unserved),
+        run=stats.run,
+        total=stats.total,
+    )
+
+
+def _standing(state: QueueState, *, unserved: bool) -> str:
+    if state.unreadable:
+        return f"cannot be read: {state.unreadable}"
+    if state.paused:
+        return "paused"
+    if state.cooldown_remaining > timedelta(0):
+        return f"cooling down for {duration(state.cooldown_remaining)}"
+    return "unserved: no live pod serves it" if unserved else "open"
+
+
+def _change(settings: QueueSettings, edit: QueueEdit) -> QueueChange:
+    cooldown, retention = _given(edit.cooldown), _given(edit.retention)
+    return QueueChange(
+        max_workers=edit.max_workers,
+        cooldown=_changed_cooldown(settings.cooldown, cooldown) if cooldown else None,
+        retention=_changed_retention(settings.retention, retention) if retention else None,
+        retry=edit.retry,
+        dead_letter=edit.dead_letter,
+    )
+
+
+def _changed_cooldown(policy: CooldownPolicy, given: dict[str, object]) -> CooldownPolicy:
+    return structs.replace(policy, **given)
+
+
+def _changed_retention(retention: Retention, given: dict[str, object]) -> Retention:
+    return structs.replace(retention, **given)
+
+
+def _given(edit: Struct | None) -> dict[str, object]:
+    if edit is None:
+        return {}
+    return {name: value for name, value in structs.asdict(edit).items() if value is not UNSET}

@@ -1,0 +1,204 @@
+"""Reads and changes of schedules."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, json, structs
+
+from forge_jobs.clients.schedules import (
+    SCHEDULE_OPTIONS,
+    pause_schedule,
+    put_schedule,
+    resume_schedule,
+    schedule,
+    trigger_now,
+)
+from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import EnqueueOutcome
+from forge_jobs.model.names import check_name
+from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.base import Calls
+from forge_jobs.operating.documents import (
+    Deleted,
+    Fires,
+    Schedules,
+    ScheduleView,
+    SpecView,
+    widened,
+)
+from forge_jobs.policy.cron import parse_cron
+from forge_jobs.privacy.secrets import HIDDEN
+
+_MOST_FIRES = 100
+
+
+class ScheduleEdit(Struct, frozen=True, kw_only=True):
+    """Parts of a schedule. What is left out stays, or has the default of a new schedule.
+
+    :param payload: JSON text of an object, or such an object
+    :param max_attempts: None: without a bound
+    """
+
+    kind: str | UnsetType = UNSET
+    expression: str | UnsetType = UNSET
+    queue: str | UnsetType = UNSET
+    payload: str | Mapping[str, Any] | UnsetType = UNSET
+    timezone: str | UnsetType = UNSET
+    jitter: timedelta | UnsetType = UNSET
+    catch_up: CatchUp | UnsetType = UNSET
+    window: timedelta | UnsetType = UNSET
+    overlap: Overlap | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    max_attempts: int | UnsetType | None = UNSET
+    timeout: timedelta | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The parts that are given, by name."""
+        return {name: value for name, value in structs.asdict(self).items() if value is not UNSET}
+
+
+class ScheduleCalls(Calls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_schedules(self) -> Schedules:
+        """All schedules and when they fire next, those that were deleted too."""
+        self.actor.need(Right.READ)
+        found = await self.storage.cron.schedules(with_deleted=True)
+        return Schedules(
+            tuple(self._view(each) for each in found if self.actor.sees(each.spec.queue))
+        )
+
+    async def add_schedule(self, name: str, edit: ScheduleEdit) -> ScheduleView:
+        """Add a schedule. Without a queue the one that workers name for the kind.
+
+        :param edit: at least ``kind`` and ``expression``
+        :raises InvalidInput: a value is wrong. Names the field and the fix
+        :raises Conflict: there is such a schedule
+        """
+        self.actor.act("add_schedule")
+        spec = checked_spec(name, edit)
+        if await self.storage.cron.get_schedule(name) is not None:
+            raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
+        queue = edit.queue or await self.client.queue_of(spec.kind)
+        self._may_use(queue)
+        return self._view(await put_schedule(self.storage.cron, structs.replace(spec, queue=queue)))
+
+    async def set_schedule(self, name: str, edit: ScheduleEdit) -> ScheduleView:
+        """Change a schedule. Parts left out stay as they are. Later deploys leave all alone.
+
+        :raises InvalidInput: a value is wrong, or none is given
+        :raises NotFound: no such schedule
+        """
+        self.actor.act("set_schedule")
+        given = edit.given
+        if not given:
+            raise InvalidInput("schedule", "is given no change", "give one, as --expression @daily")
+        stored = await self._schedule(name)
+        spec = _spec(**(_parts(stored.spec) | given))
+        self._may_use(spec.queue)
+        return self._view(await put_schedule(self.storage.cron, spec))
+
+    async def pause_schedule(self, name: str) -> ScheduleView:
+        """Stop a schedule from firing.
+
+        :raises NotFound: no such schedule
+        """
+        self.actor.act("pause_schedule")
+        await self._schedule(name)
+        return self._view(await pause_schedule(self.storage.cron, name))
+
+    async def resume_schedule(self, name: str) -> ScheduleView:
+        """Let a paused schedule fire again, from the next occurrence on.
+
+        :raises NotFound: no such schedule
+        """
+        self.actor.act("resume_schedule")
+        await self._schedule(name)
+        return self._view(await resume_schedule(self.storage.cron, name))
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Remove a schedule. A deploy does not bring the schedule back.
+
+        :raises NotFound: no such schedule
+        """
+        self.actor.act("delete_schedule")
+        await self._schedule(name)
+        await self.storage.cron.delete_schedule(name)
+        return Deleted(name=name)
+
+    async def schedule_fires(self, name: str, *, count: int = 5) -> Fires:
+        """The next occurrences of a schedule, from the one that is stored on.
+
+        :param count: 1 to 100
+        :raises NotFound: no such schedule
+        :raises InvalidInput: the stored expression is wrong
+        """
+        self.actor.need(Right.READ)
+        if not 1 <= count <= _MOST_FIRES:
+            raise InvalidInput("count", f"is {count}", f"give 1 to {_MOST_FIRES}")
+        stored = await self._schedule(name)
+        cron = parse_cron(stored.spec.expression, stored.spec.timezone)
+        found: list[datetime] = []
+        at = stored.next_at
+        while at is not None and len(found) < count:
+            found.append(at)
+            at = cron.next_after(at)
+        return Fires(name=name, timezone=stored.spec.timezone, fires=tuple(found))
+
+    async def trigger_schedule(self, name: str) -> EnqueueOutcome:
+        """Enqueue the job of a schedule now. The next occurrence stays.
+
+        :raises NotFound: no such schedule
+        """
+        self.actor.act("trigger_schedule")
+        await self._schedule(name)
+        return await trigger_now(self.storage, name)
+
+    async def _schedule(self, name: str) -> Schedule:
+        stored = await self.storage.cron.get_schedule(check_name("name", name))
+        if stored is None or not self.actor.sees(stored.spec.queue):
+            raise NotFound(f"no schedule is named {name!r}")
+        return stored
+
+    def _view(self, stored: Schedule) -> ScheduleView:
+        spec = widened(SpecView, stored.spec)
+        if not self.actor.access.payloads:
+            spec = structs.replace(spec, payload=f'"{HIDDEN}"', metadata="{}")
+        return widened(ScheduleView, stored, spec=spec, standing=_standing(stored))
+
+
+def _standing(stored: Schedule) -> str:
+    if stored.deleted:
+        return "deleted by an operator; 'cron add' brings it back"
+    if stored.unreadable:
+        return f"cannot be read: {stored.unreadable}"
+    if stored.error:
+        return f"disabled: {stored.error}"
+    return "paused" if stored.paused else "on"
+
+
+def checked_spec(name: str, edit: ScheduleEdit) -> ScheduleSpec:
+    """The new schedule that an edit describes. Nothing is stored.
+
+    :raises InvalidInput: a value is wrong. Names the field and the fix
+    """
+    for needed in ("kind", "expression"):
+        if getattr(edit, needed) is UNSET:
+            raise InvalidInput(needed, "is missing", "a new schedule needs one")
+    return _spec(name, **edit.given)
+
+
+def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpec:
+    """The checked spec. Parts that are left out have their defaults."""
+    payload = parts.pop("payload", "{}")
+    options = {option: parts.pop(option) for option in SCHEDULE_OPTIONS & parts.keys()}
+    return schedule(name, EnqueueRequest(kind, payload, **options), expression, **parts)
+
+
+def _parts(spec: ScheduleSpec) -> dict[str, Any]:
+    return structs.asdict(spec) | {"metadata": json.decode(spec.metadata)}

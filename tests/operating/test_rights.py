@@ -1,0 +1,218 @@
+"""Rights are checked by the operator, before the store is asked."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from forge_jobs.errors import Forbidden, InvalidInput, NotFound
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.queues import QueueChange, RateLimit
+from forge_jobs.operating.access import ALL, Access, Actor, Right
+from forge_jobs.operating.documents import document
+from forge_jobs.operating.operations import OPERATIONS
+from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.queues import QueueEdit
+from forge_jobs.operating.schedules import ScheduleEdit
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import claim_one, enqueue_one, error, failed, finish, register
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "swordfish"
+EVERY = frozenset({"*"})
+OPEN, CLOSED = "open", "vault"
+
+
+def _any(**values: Any) -> dict[str, Any]:
+    return values
+
+
+ACCESSES = {
+    "nothing": Access(read=False),
+    "read": Access(),
+    "read and payloads": Access(payloads=True),
+    "actions without payloads": Access(actions=EVERY),
+    "actions without reads": Access(read=False, actions=EVERY, payloads=True),
+    "one queue": Access(actions=EVERY, payloads=True, queues=frozenset({OPEN})),
+    "one queue, read": Access(queues=frozenset({OPEN})),
+    "no queue": Access(actions=EVERY, payloads=True, queues=frozenset()),
+}
+
+
+def operator(storage: Storage, access: Access) -> Operator:
+    return Operator(storage, Actor(name="ada", access=access))
+
+
+async def furnish(storage: Storage) -> dict[str, JobId]:
+    """A job in each of two queues, with secrets in payload, error, schedule and limit."""
+    jobs: dict[str, JobId] = {}
+    for queue in (OPEN, CLOSED):
+        await storage.config.set_queue(queue, QueueChange(max_workers=2))
+        text = msgspec.json.encode({"token": SECRET}).decode()
+        jobs[queue] = await enqueue_one(
+            storage, queue=queue, kind=f"{queue}.kind", payload=text, metadata='{"a": "swordfish"}'
+        )
+    async with operator(storage, ALL) as boss:
+        for queue in (OPEN, CLOSED):
+            edit = ScheduleEdit(
+                kind=f"{queue}.kind", expression="@daily", queue=queue, payload={"t": SECRET}
+            )
+            await boss.add_schedule(f"of-{queue}", edit)
+        await boss.set_limit("upstream", RateLimit(100, timedelta(days=1)))
+    lease = await register(storage, queues=(OPEN, CLOSED), kinds=("open.kind", "vault.kind"))
+    for queue in (OPEN, CLOSED):
+        claimed = await claim_one(storage, lease, queue=queue, kinds=(f"{queue}.kind",))
+        why = error(f"could not log in with {SECRET}")
+        await finish(storage, claimed, failed(timedelta(hours=1), error=why))
+    return jobs
+
+
+def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...]]:
+    """Arguments of each operation, which all concern one queue."""
+    ids = (JobFilter(ids=(jobs[queue],)),)
+    schedule, edit = f"of-{queue}", ScheduleEdit(priority=3)
+    verbs = ("cancel", "requeue", "delete", "release_held")
+    return {
+        **dict.fromkeys(("get_job", "explain_job", "job_timeline", "job_log"), (jobs[queue],)),
+        **dict.fromkeys(("job_progress", "job_result"), (jobs[queue],)),
+        **{f"{verb}_jobs": ids for verb in verbs},
+        **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},
+        **{
+            "list_pods": (),
+            "list_schedules": (),
+            "list_limits": (),
+            "doctor": (),
+            "problems": (),
+            "me": (),
+        },
+        "enqueue": (EnqueueRequest("new.kind", queue=queue),),
+        "set_queue": (queue, QueueEdit(max_workers=7)),
+        **{f"{verb}_queue": (queue,) for verb in ("delete", "pause", "resume")},
+        "end_cooldown": (queue,),
+        "add_schedule": (
+            f"new-{queue}",
+            ScheduleEdit(kind="new.kind", expression="@daily", queue=queue),
+        ),
+        "set_schedule": (schedule, edit),
+        **{f"{verb}_schedule": (schedule,) for verb in ("pause", "resume", "delete", "trigger")},
+        "schedule_fires": (schedule,),
+        "set_limit": ("upstream", RateLimit(5, timedelta(days=1))),
+        **{f"{verb}_limit": ("upstream",) for verb in ("delete", "drain")},
+    }
+
+
+async def everything(storage: Storage) -> bytes:
+    """All that an operation could have changed."""
+    async with operator(storage, ALL) as boss:
+        page = await boss.list_jobs()
+        queues = [(q.name, q.settings, q.paused, q.counts.by_status) for q in
+                  (await boss.list_queues()).queues]  # fmt: skip
+        schedules, limits = await boss.list_schedules(), await boss.list_limits()
+    return document([page.jobs, queues, schedules, limits.rate_limits])
+
+
+@pytest.mark.parametrize("named", ACCESSES)
+async def test_no_operation_goes_beyond_the_access(named: str, sqlite_storage: Storage) -> None:
+    storage, access = sqlite_storage, ACCESSES[named]
+    jobs = await furnish(storage)
+    before = await everything(storage)
+    given = arguments(jobs, CLOSED)
+    assert set(given) == {each.name for each in OPERATIONS}
+    may_change = access.read and bool(access.actions) and access.queues is None
+    async with operator(storage, access) as limited:
+        for operation in OPERATIONS:
+            if may_change and operation.right is Right.ACTIONS:
+                continue
+            try:
+                told = document(await getattr(limited, operation.name)(*given[operation.name]))
+            except (Forbidden, NotFound):
+                continue
+            assert operation.right is not Right.ACTIONS or b'"not_found"' in told
+            if not access.payloads:
+                assert SECRET.encode() not in told, operation.name
+            if access.queues is not None:
+                assert CLOSED.encode() not in told, operation.name
+            assert access.read or operation.name == "me"
+
+    assert await everything(storage) == before
+
+
+@pytest.mark.parametrize(
+    ("access", "right", "name"),
+    [
+        (Access(read=False), "read", "list_jobs"),
+        (Access(), "actions", "pause_queue"),
+        (Access(actions=frozenset({"resume_queue"})), "actions", "pause_queue"),
+        (Access(actions=EVERY), "payloads", "job_log"),
+        (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "set_limit"),
+        (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "enqueue"),
+        (Access(queues=frozenset({OPEN})), "queues", "doctor"),
+    ],
+)
+async def test_a_refusal_names_the_right(
+    sqlite_storage: Storage, access: Access, right: str, name: str
+) -> None:
+    given = arguments(await furnish(sqlite_storage), CLOSED)
+    async with operator(sqlite_storage, access) as limited:
+        with pytest.raises(Forbidden) as refused:
+            await getattr(limited, name)(*given[name])
+
+    assert refused.value.right == right
+    assert str(refused.value).startswith(f"ada lacks the right '{right}'")
+
+
+async def test_an_actor_of_one_queue_works_there(storage: Storage) -> None:
+    jobs = await furnish(storage)
+    access = Access(actions=EVERY, payloads=True, queues=frozenset({OPEN}))
+    async with operator(storage, access) as limited:
+        assert [job.id for job in (await limited.list_jobs()).jobs] == [jobs[OPEN]]
+        assert [each.name for each in (await limited.list_queues()).queues] == [OPEN]
+        both = await limited.cancel_jobs(JobFilter(ids=tuple(jobs.values())))
+        assert both.changed == [jobs[OPEN]]
+        assert list(both.refused) == [jobs[CLOSED]]
+        everything_mine = await limited.requeue_jobs(JobFilter())
+        assert everything_mine.changed == [jobs[OPEN]]
+        assert (await limited.pause_queue(OPEN)).paused
+        events = (await limited.job_timeline(jobs[OPEN])).events
+        assert EventKind.REQUEUED in [event.kind for event in events]
+
+    kept = (await storage.jobs.get([jobs[CLOSED]]))[jobs[CLOSED]]
+    assert kept.status is JobStatus.FAILED
+
+
+async def test_a_filter_of_a_closed_queue_means_no_job(sqlite_storage: Storage) -> None:
+    await furnish(sqlite_storage)
+    async with operator(sqlite_storage, Access(queues=frozenset({OPEN}))) as limited:
+        assert (await limited.list_jobs(JobFilter(queues=(CLOSED,)))).jobs == ()
+
+
+async def test_a_number_of_any_size_passes_through_a_document(sqlite_storage: Storage) -> None:
+    job_id = await enqueue_one(sqlite_storage, payload='{"n": 9223372036854775808123, "x": 1.10}')
+    async with operator(sqlite_storage, ALL) as boss:
+        told = document(await boss.get_job(job_id))
+
+    assert b'"payload":{"n":9223372036854775808123,"x":1.10}' in told
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Access(**_any(read="yes")),
+        lambda: Access(**_any(queues="gh")),
+        lambda: Access(**_any(actions=True)),
+        lambda: Access(**_any(queues={1})),
+        lambda: Actor(name=""),
+        lambda: Actor(**_any(name="ada", surface="phone")),
+        lambda: Actor(**_any(name="ada", access=None)),
+    ],
+)
+def test_a_wrong_actor_is_refused(make: Any) -> None:
+    with pytest.raises(InvalidInput):
+        make()
