@@ -40,7 +40,7 @@ toc_object_entries_show_parents = "hide"
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!forge_jobs)(.*)"),
     (r"py:.*", r"forge_jobs\.(clock|commands|handlers|model|policy|privacy)\..*"),
-    (r"py:.*", r"forge_jobs\.(runtime|storage|testing|web)\..*"),
+    (r"py:.*", r"forge_jobs\.(operating|runtime|storage|testing|web)\..*"),
     (r"py:.*", r"forge_jobs\..*\.[A-Z]"),  # type variables
 ]
 
