@@ -13,8 +13,8 @@ from forge_jobs.cli.commands.jobs import jobs
 from forge_jobs.cli.commands.judging.problems import problems
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
-from forge_jobs.cli.commands.me import me
 from forge_jobs.cli.commands.migrate import migrate
+from forge_jobs.cli.commands.operating.me import me
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
 from forge_jobs.cli.commands.worker import worker

@@ -1,0 +1,1 @@
+"""Commands about operators and what they did."""
