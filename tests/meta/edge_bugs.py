@@ -83,12 +83,12 @@ EDGE_BUGS = (
     _redis(
         "news of a requeued parent stand",
         "lua/jobs/requeue/requeue.lua",
-        "    withdraw_news(base, job.id)\n",
+        "    withdraw_handovers(base, job.id)\n",
         "",
     ),
     _redis(
         "a held job hears of no later end",
-        "lua/jobs/children/told.lua",
+        "lua/jobs/children/forget_handovers.lua",
         "if edge and waits and",
         "if false and",
     ),
@@ -112,7 +112,7 @@ EDGE_BUGS = (
     ),
     _redis(
         "a removed parent is still heard of under its id",
-        "lua/jobs/children/told.lua",
+        "lua/jobs/children/forget_handovers.lua",
         "  return born and tonumber(born) <= ended\n",
         "  return true\n",
     ),

@@ -137,7 +137,7 @@ LETTER_BUGS = (
     _redis(
         "no death wakes the relay",
         "lua/lib/letters/letters.lua",
-        "  ring('letters')\n",
+        "  wake('letters')\n",
         "",
     ),
     _redis(

@@ -361,7 +361,7 @@ ODD_BUGS = [
     ),
     _alone("an id that is known stored again", "(queue)) ~= 1 then", "(queue)) == 2 then"),
     _alone("jobs that no list has", "redis.call('ZADD', base .. ':s:pending', 0, id)\n", ""),
-    _alone("nobody is rung for", "ring_queue(base)\n", ""),
+    _alone("nobody is rung for", "wake_queue(base)\n", ""),
     Bug(
         "redis: a job with tags is stored as a plain one",
         _ALONE,

@@ -1,9 +1,11 @@
 """Refuses prose that is hard to follow: ``python -m tests.meta.prose``.
 
-Docstrings, comments and Markdown without its code are read. The bounds only sink: a change that
-improves a folder lowers the folder's line, and ``--table`` prints the lines of today. The aims are
-no banned word, no docstring that opens with a pronoun, no semicolon in a docstring or a page, and
-at most 10 "it" and "its" in 1,000 words.
+Docstrings, comments and Markdown without its code are read. In Lua a run of comments is a
+docstring: quoted words are left out, and so are flags and lines for luacheck.
+
+The bounds only sink: a change that improves a folder lowers the folder's line, and ``--table``
+prints the lines of today. The aims are no banned word, no docstring that opens with a pronoun, no
+semicolon in a docstring or a page, and at most 10 "it" and "its" in 1,000 words.
 """
 
 import ast
@@ -29,6 +31,13 @@ BANNED_CLASSES = frozenset({"Bell", "Desk", "Ear", "Fronts", "News", "Often", "S
 OPENERS = re.compile(
     "its?|ones?|each|every|those|that|these|who|whoever|what|whatever|which|whether|whose"
 )
+
+
+_LUA_DIRECTIVE = re.compile(
+    r"^-- (?:uses: .*|no-writes|allow-oom|alone|luacheck: .*)\n", re.MULTILINE
+)
+_LUA_INLINE = re.compile(r"^(?=[ \t]*[^\s-])[^'\"\n]* -- (?!luacheck)(.*)$", re.MULTILINE)
+_LUA_COMMENTS = re.compile(r"(?:^[ \t]*--.*\n)+", re.MULTILINE)
 
 
 class Bounds(NamedTuple):
@@ -69,8 +78,9 @@ BOUNDS = {
     "forge_jobs/storage/redis/cron": Bounds(0, 0, 0, 6),
     "forge_jobs/storage/redis/driver": Bounds(0, 0, 0, 9),
     "forge_jobs/storage/redis/fleet": Bounds(0, 0, 0, 9),
-    "forge_jobs/storage/redis/jobs": Bounds(1, 0, 0, 11),
+    "forge_jobs/storage/redis/jobs": Bounds(0, 0, 0, 10),
     "forge_jobs/storage/redis/locators": Bounds(0, 0, 0, 4),
+    "forge_jobs/storage/redis/lua": Bounds(0, 0, 0, 2),
     "forge_jobs/storage/sql": Bounds(0, 0, 0, 0),
     "forge_jobs/storage/sql/base": Bounds(2, 0, 0, 5),
     "forge_jobs/storage/sql/config": Bounds(0, 0, 0, 4),
@@ -132,6 +142,20 @@ def of_python(source: str) -> Prose:
     )
 
 
+def of_lua(source: str) -> Prose:
+    runs = [
+        re.sub(r"^[ \t]*--", "", run, flags=re.MULTILINE)
+        for run in _LUA_COMMENTS.findall(_LUA_DIRECTIVE.sub("", source))
+    ]
+    inline = _LUA_INLINE.findall(source)
+    comments = [re.sub(r"`[^`]*`|'[^'\s]*'", "X", run) for run in runs + inline]
+    counted = _counted("\n".join(comments))
+    return counted._replace(
+        openers=sum(_opens_with_a_pronoun(comment) for comment in comments),
+        semicolons=sum(comment.count(";") for comment in comments),
+    )
+
+
 def of_markdown(source: str) -> Prose:
     text = re.sub(r"```.*?```", "", source, flags=re.DOTALL)
     text = re.sub(r"`[^`]*`", "X", text)
@@ -151,6 +175,9 @@ def _opens_with_a_pronoun(docstring: str) -> bool:
     return bool(first and OPENERS.fullmatch(first.group(1).lower()))
 
 
+_READ = {".py": of_python, ".md": of_markdown, ".lua": of_lua}
+
+
 def measured() -> dict[str, Bounds]:
     """The counts of today, one line per folder of BOUNDS."""
     sums = {folder: [0] * len(Prose._fields) for folder in BOUNDS}
@@ -166,7 +193,7 @@ def _files() -> Iterator[tuple[str, Prose]]:
     for top in sorted({folder.split("/")[0] for folder in BOUNDS}):
         for path in [ROOT / top] if (ROOT / top).is_file() else sorted((ROOT / top).rglob("*")):
             name = path.relative_to(ROOT).as_posix()
-            read = {".py": of_python, ".md": of_markdown}.get(path.suffix)
+            read = _READ.get(path.suffix)
             if read and path != Path(__file__):
                 folder = max((f for f in BOUNDS if f"{name}/".startswith(f"{f}/")), key=len)
                 yield folder, read(path.read_text(encoding="utf8"))

@@ -217,7 +217,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "an end that does not look for children",
         "children",
-        "lib/jobs/children/news",
+        "lib/jobs/children/handing",
         "'kids', '1', 'more', '1')",
         "'kids', '1')",
     ),

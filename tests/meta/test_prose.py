@@ -37,5 +37,21 @@ it; told
     assert prose.of_markdown(page)[1:] == (1, 1, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("source", "banned", "openers", "semicolons", "it"),
+    [
+        ("-- Answers the jobs, 'it;' for none.\n", 0, 0, 0, 0),
+        ("-- no-writes\n-- Whether a job is told; its end.\n-- uses: news\n", 1, 1, 1, 1),
+        ("local a = 1 -- Nobody knows it; never.\n", 1, 0, 1, 1),
+        ("local it = 'x -- told; it'; redis.call(it)\n", 0, 0, 0, 0),
+        ("-- Adds a job.\nlocal a\n\n-- Each goes.\nlocal b\n", 0, 1, 0, 0),
+    ],
+)
+def test_comments_of_lua_are_read_as_docstrings(
+    source: str, banned: int, openers: int, semicolons: int, it: int
+) -> None:
+    assert prose.of_lua(source)[1:] == (it, banned, openers, semicolons)
+
+
 def test_each_folder_of_the_table_exists() -> None:
     assert [folder for folder in prose.BOUNDS if not (prose.ROOT / folder).exists()] == []

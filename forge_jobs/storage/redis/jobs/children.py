@@ -28,7 +28,7 @@ _WAITS = "wait"
 _EDGES_AT_ONCE = 100
 
 
-class _News(msgspec.Struct, frozen=True, array_like=True):
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
     """The answer of ``handovers.lua``.
 
     :param seq: of the parent's record in its queue
@@ -46,12 +46,12 @@ class _News(msgspec.Struct, frozen=True, array_like=True):
 
 async def handovers(db: Database, limit: int) -> list[Handover]:
     """See ``JobStore.handovers``."""
-    answers = await in_all_queues(db, "handovers", limit, list[_News])
+    answers = await in_all_queues(db, "handovers", limit, list[_Stored])
     found = sorted(
-        ((queue, news) for queue, listed in answers.items() for news in listed),
+        ((queue, handover) for queue, listed in answers.items() for handover in listed),
         key=lambda each: (each[1].at, each[0], int(each[1].seq), each[1].child),
     )
-    return [_handover(queue, news) for queue, news in found[:limit]]
+    return [_handover(queue, handover) for queue, handover in found[:limit]]
 
 
 async def parents_of(db: Database, children: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
@@ -78,28 +78,28 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
     requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
     of_base: defaultdict[str, list[Handover]] = defaultdict(list)
     for delivery in await _standing(db, deliveries):
-        news = delivery.handover
-        base = db.keys.queue(news.queue)
-        seq = int(news.id.split()[1])
+        handover = delivery.handover
+        base = db.keys.queue(handover.queue)
+        seq = int(handover.id.split()[1])
         requests[base].append(
             item_of(
                 "deliver",
                 "each",
-                id=news.child_id,
-                parent=news.parent_id,
+                id=handover.child_id,
+                parent=handover.parent_id,
                 action=delivery.action,
                 seq=seq,
             )
         )
-        of_base[base].append(news)
+        of_base[base].append(handover)
     # Handovers to children that do not answer stay.
     answers, _ = await db.run_some("deliver", requests, list[tuple[bool, str]])
-    told = [
-        (news, word == _WAITS)
+    done = [
+        (handover, word == _WAITS)
         for base, outcomes in answers.items()
-        for news, (_, word) in zip(of_base[base], outcomes, strict=True)
+        for handover, (_, word) in zip(of_base[base], outcomes, strict=True)
     ]
-    await _forget(db, told)
+    await _forget(db, done)
     return sum(was_applied for outcomes in answers.values() for was_applied, _ in outcomes)
 
 
@@ -110,12 +110,12 @@ async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delive
         of_base[_parents_base(db, delivery.handover)].append(delivery)
     requests = {
         base: [
-            item_of("news_stand", "each", seq=each.id.split()[1], child=each.child_id)
+            item_of("handovers_stand", "each", seq=each.id.split()[1], child=each.child_id)
             for each in (one.handover for one in listed)
         ]
         for base, listed in of_base.items()
     }
-    answers, _ = await db.run_some("news_stand", requests, list[bool])
+    answers, _ = await db.run_some("handovers_stand", requests, list[bool])
     return [
         each
         for base, stand in answers.items()
@@ -124,37 +124,37 @@ async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delive
     ]
 
 
-async def _forget(db: Database, told: Sequence[tuple[Handover, bool]]) -> None:
+async def _forget(db: Database, done: Sequence[tuple[Handover, bool]]) -> None:
     requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
-    for news, waits in told:
-        _, seq, ended, _ = news.id.split()
-        requests[_parents_base(db, news)].append(
+    for handover, waits in done:
+        _, seq, ended, _ = handover.id.split()
+        requests[_parents_base(db, handover)].append(
             item_of(
-                "told",
+                "forget_handovers",
                 "each",
                 seq=seq,
-                parent=news.parent_id,
-                status=news.parent_status.value,
-                child=news.child_id,
+                parent=handover.parent_id,
+                status=handover.parent_status.value,
+                child=handover.child_id,
                 ended=int(ended),
                 waits=waits,
             )
         )
-    await db.run_some("told", requests, bool)
+    await db.run_some("forget_handovers", requests, bool)
 
 
-def _parents_base(db: Database, news: Handover) -> str:
-    return db.keys.queue(queue_of(news.id.split()[0]))
+def _parents_base(db: Database, handover: Handover) -> str:
+    return db.keys.queue(queue_of(handover.id.split()[0]))
 
 
-def _handover(queue: str, news: _News) -> Handover:
-    tag, on_failure = news.edge.split()
+def _handover(queue: str, handover: _Stored) -> Handover:
+    tag, on_failure = handover.edge.split()
     return Handover(
-        id=f"{queue_tag(queue)} {news.seq} {news.at} {news.child}",
+        id=f"{queue_tag(queue)} {handover.seq} {handover.at} {handover.child}",
         queue=queue_of(tag),
-        child_id=news.child,
-        parent_id=news.parent,
-        parent_status=news.status,
+        child_id=handover.child,
+        parent_id=handover.parent,
+        parent_status=handover.status,
         on_failure=on_failure,
     )
 

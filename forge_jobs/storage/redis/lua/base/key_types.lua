@@ -1,6 +1,7 @@
 -- no-writes
--- The keys under a base, 'queue' or 'fleet', that hold something of another type than they must: what
--- is behind the base, the type that must be there, and whether nothing can be done there without it.
+-- Answers the keys under a base ('queue' or 'fleet') that hold something of another type than they must:
+-- the name behind the base, the type that must be there, and whether nothing can be done there without the
+-- key.
 local NEEDED = {
   queue = 'hash', slots = 'hash', lines = 'zset', held = 'zset', claimed = 'zset', owners = 'hash',
   started = 'zset', unique = 'hash', expiring = 'zset', handovers = 'zset', gone = 'zset',

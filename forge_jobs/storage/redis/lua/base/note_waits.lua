@@ -1,6 +1,7 @@
 -- allow-oom
--- Notes that somebody waits for jobs of a queue, who claims none. Answers 'new' when nobody was known
--- to wait, so that what came before was told to nobody, else 'known'; 'missing': no such queue.
+-- Notes that a caller waits for jobs of a queue and claims none. Answers 'new' when no waiter was known, so
+-- that no wake-up was sent for what came before, 'known' when one was, 'missing' when there is no such
+-- queue.
 -- uses: queues
 local function handle(base)
   if not has_queue(base) then

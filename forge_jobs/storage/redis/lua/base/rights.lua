@@ -1,7 +1,7 @@
 -- no-writes
--- Which commands this user may not run. A script that meets one in its middle would leave its
--- earlier writes behind, so this is asked before any other runs.
--- request: { { command, how many arguments follow its key } ... }; answer: { command ... }
+-- Answers the commands that this user may not run. A script that meets one in the middle would leave
+-- earlier writes behind, so this script runs before any other.
+-- request: { { command, how many arguments follow the key } ... }. answer: { command ... }
 local function handle(base, request)
   local key = base .. ':rights'
   local missing = {}

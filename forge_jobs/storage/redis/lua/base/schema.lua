@@ -1,11 +1,11 @@
 -- allow-oom
--- The layout's version, under the base of the fleet: hash 'schema', number -> "time from=N name":
--- programs whose own last migration is N or later work with it. Without "from=" only those that
--- know it do.
--- request: { mode, { { number, name, works from } ... } }. mode 'look' changes nothing, 'create'
--- notes the migrations in an empty store, 'migrate' those that are missing, unless there is one
--- that does not work with this program.
--- answer: { { number, time, name, works from, is_new } ... }, in no order; time is in microseconds.
+-- The layout's version, under the base of the fleet: hash 'schema', number -> "time from=N name". Programs
+-- whose own last migration is N or later work with the store. Without "from=" only programs that know the
+-- migration do.
+-- request: { mode, { { number, name, works from } ... } }. mode 'look' changes nothing, 'create' notes the
+-- migrations in an empty store, 'migrate' notes those that are missing, unless there is one that does not
+-- work with this program.
+-- answer: { { number, time, name, works from, is_new } ... }, in no order, with the time in microseconds.
 local function handle(base, request)
   local mode, known = unpack(request)
   local key = base .. ':schema'

@@ -1,5 +1,5 @@
 -- allow-oom
--- Ends a cool-down, forgets its level. Answers the state, none where there is no such queue.
+-- Ends a cool-down and forgets the level. Answers the state, none where there is no such queue.
 -- uses: queues
 local function handle(base)
   local key = base .. ':queue'
@@ -7,6 +7,6 @@ local function handle(base)
     return {}
   end
   redis.call('HDEL', key, 'cooldown_until', 'cooldown_level')
-  ring('beat')
+  wake('beat')
   return { queue_state(base) }
 end

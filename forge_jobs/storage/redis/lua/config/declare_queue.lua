@@ -1,5 +1,5 @@
 -- allow-oom
--- Declares a queue (code), or edits it (an operator, whose settings code does not change any more).
+-- Declares a queue (code), or edits one (an operator, whose settings code does not change any more).
 -- settings: (name, fields and values in turn) ... Answers the state.
 -- uses: queues
 local function change(base, name, fields)
@@ -8,7 +8,7 @@ local function change(base, name, fields)
     redis.call('HSET', key, unpack(fields))
     if name == 'max_workers' then
       move_version(base)
-      ring('fleet')
+      wake('fleet')
     end
   end
 end
@@ -27,8 +27,8 @@ local function handle(base, request)
     end
   end
   if by_operator then
-    ring('beat')
-    ring('fleet')
+    wake('beat')
+    wake('fleet')
   end
   return queue_state(base)
 end

@@ -1,5 +1,5 @@
 -- allow-oom
--- Removes a bucket; whether there was one.
+-- Removes a bucket. Answers whether there was one.
 local function handle(base, request)
   return redis.call('HDEL', base .. ':limits', request[1]) == 1
 end

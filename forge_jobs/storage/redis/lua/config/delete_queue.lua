@@ -1,6 +1,6 @@
 -- allow-oom
--- Forgets a queue without jobs that no live pod declares. Answers whether there is such a queue, how
--- many jobs it has, and how many live pods declare it.
+-- Forgets a queue without jobs that no live pod declares. Answers whether there is such a queue, how many
+-- jobs are there, and how many live pods declare the queue.
 -- uses: queues slots
 local STATUSES = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 -- Numbers that only grow stay: others compare with what they were.
@@ -25,8 +25,8 @@ local function handle(base)
     end
     redis.call('DEL', base .. ':slots')
     move_version(base)
-    ring('beat')
-    ring('fleet')
+    wake('beat')
+    wake('fleet')
   end
   return { true, jobs, pods }
 end

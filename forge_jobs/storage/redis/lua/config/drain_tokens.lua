@@ -1,5 +1,5 @@
 -- allow-oom
--- Leaves no token in the bucket; false when there is no such bucket.
+-- Leaves no token in the bucket. Answers false when there is no such bucket.
 -- uses: buckets
 local function handle(base, request)
   local scope = request[1]

@@ -1,6 +1,6 @@
 -- no-writes
--- Every bucket: scope, capacity, period, tokens there, whether an operator set it. Zeros for one
--- that cannot be read.
+-- Answers for every bucket scope, capacity, period, tokens there, and whether an operator set the bucket.
+-- Zeros stand for a bucket that cannot be read.
 -- uses: buckets
 local function handle(base)
   local states = {}

@@ -11,6 +11,6 @@ local function handle(base, request)
   else
     redis.call('HDEL', key, 'paused')
   end
-  ring('beat')
+  wake('beat')
   return { queue_state(base) }
 end

@@ -1,10 +1,10 @@
 -- allow-oom
--- Declares a bucket (code) or sets it (an operator, whose size code does not change any more). What
--- is missing from it stays missing, in tokens.
+-- Declares a bucket (code) or sets one (an operator, whose size code does not change any more). Tokens that
+-- are missing stay missing.
 -- uses: buckets
 
--- a * b / c, rounded up so that nobody gets a token early; a below c. Bit by bit, since the product
--- may be too large to be exact.
+-- Returns a * b / c, rounded up so that no caller gets a token early. a is below c. The product may be too
+-- large to be exact, so the sum is made bit by bit.
 local function scaled(a, b, c)
   local quotient, rest = 0, 0
   local function add(number)
@@ -48,7 +48,7 @@ local function handle(base, request)
     end
     after.level = missing(before, after)
   elseif why == 'unreadable' then
-    after.level = capacity * token -- Nobody can tell what was there.
+    after.level = capacity * token -- No caller knows what was there.
   end
   store_bucket(base, scope, after)
 end

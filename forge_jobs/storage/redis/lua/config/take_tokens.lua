@@ -1,6 +1,6 @@
 -- allow-oom
--- Takes tokens, or none. Answers what happened, and what goes with it: 'granted'; 'wait', for how
--- many microseconds; 'too many', the capacity; 'unknown' or 'unreadable'.
+-- Takes tokens, or none. Answers a word with a number: 'granted', 'wait' with the microseconds, 'too many'
+-- with the capacity, 'unknown' or 'unreadable'.
 -- uses: buckets
 local function handle(base, request)
   local scope, asked = unpack(request)
@@ -18,7 +18,7 @@ local function handle(base, request)
     store_bucket(base, scope, bucket)
     return { 'granted', 0 }
   end
-  -- The clock stepped back: it leaks from now on, not from when the clock has caught up.
+  -- The clock stepped back: the bucket leaks from now on, not from when the clock has caught up.
   if bucket.updated > now then
     bucket.updated = now
     store_bucket(base, scope, bucket)

@@ -1,5 +1,5 @@
--- Per firing: advances its schedule and puts its jobs into the outbox, in one step. Answers the
--- number there, 0 without jobs; -1, and nothing is written, when the version has moved on.
+-- Advances the schedule of each firing and puts the jobs into the outbox, in one step. Answers the number
+-- there, 0 without jobs. -1: the version has moved on, and nothing is written.
 -- uses: schedules
 local function fire(base, firing)
   local name, version, next_at, skipped, failure, fired_at, jobs = unpack(firing)

@@ -1,20 +1,20 @@
--- Brings jobs of one record of the outbox to their queue, once: what became of them is noted in the
--- same step, and a repeat answers by the note. A request: { number of the record, request of
--- `enqueue` }. The note: { stored, dropped as duplicates, id -> { word, id it stands for } }.
--- uses: jobs letters endings lists queues locators foreign news linking places holders meeting admission planning templates replacing inserting storing
+-- Brings jobs of one record of the outbox to their queue, once. The outcome of each is noted in the same
+-- step, and a repeat answers by the note. A request: { number of the record, request of `enqueue` }. The
+-- note: { stored, dropped as duplicates, id -> { word, id of the job that holds the key } }.
+-- uses: jobs letters endings lists queues locators foreign handing linking places holders meeting admission planning templates replacing inserting storing
 
--- Longer than anybody who read the record takes to come here, in milliseconds.
+-- No reader of the record takes longer to come here, in milliseconds.
 local REMEMBERED = 3600 * 1000
 
--- What counts as fired; see meeting.lua.
+-- The words that count as fired. See meeting.lua.
 local FIRED = { new = 1, ['new+'] = 1, replaced = 1, ['replaced+'] = 1 }
 
 local function note_of(base, number)
   return base .. ':fired:' .. text(number)
 end
 
--- What became of the jobs; nil when there is no note of them. A note under the number that knows none
--- of them is of another record: the fleet has lost that one, and has given its number again.
+-- Returns the outcomes of the jobs, nil when there is no note of them. A note under the number that knows
+-- none of the jobs is of another record: the fleet has lost that record, and has given the number again.
 local function noted(base, number, jobs)
   local packed = redis.call('GET', note_of(base, number))
   local by_id = packed and cmsgpack.unpack(packed)[3] or {}

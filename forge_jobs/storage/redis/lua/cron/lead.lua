@@ -1,6 +1,6 @@
 -- allow-oom
--- Under the fleet's base: takes or renews the leader lease, and says how it stands, and what queues
--- there are. Under a queue's base, with an empty request: its allocation.
+-- Under the fleet's base: takes or renews the leader lease. Answers the lease, and the names of the queues.
+-- Under a queue's base, with an empty request: answers the allocation.
 -- uses: pods queues slots allocation
 local function handle(base, request)
   if #request == 0 then
@@ -11,7 +11,7 @@ local function handle(base, request)
   local holder, term, ends, renewed =
     unpack(redis.call('HMGET', key, 'host', 'term', 'until', 'renewed'))
   term, ends = whole(term, 0), whole(ends, 0)
-  -- No lease is so long: it has been spoilt.
+  -- No lease is so long. The record has been spoilt.
   ends = ends - whole(renewed, 0) <= DAY and ends or 0
   if ends <= now or holder == host then
     term = ends <= now and term + 1 or term

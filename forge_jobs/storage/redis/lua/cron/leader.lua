@@ -1,5 +1,5 @@
 -- no-writes
--- The leader lease as it stands, if anyone led yet. Below zero: for so long no lease has held.
+-- Answers the leader lease, none when no pod has led yet. Below zero: for so long no lease has held.
 -- uses: pods
 local function handle(base)
   local holder, term, ends =

@@ -1,5 +1,5 @@
 -- no-writes
--- The schedules of these names, those that there are; all when no names are given.
+-- Answers the schedules of these names that are there. No names: all schedules.
 -- uses: schedules
 local function handle(base, names)
   if #names == 0 then

@@ -1,6 +1,6 @@
 -- allow-oom
--- Writes a schedule as the next version of the one that was read (version 0: there was none).
--- Answers false, and writes nothing, when it has moved on.
+-- Writes a schedule as the next version of the one that was read (version 0: there was none). Answers
+-- false, and writes nothing, when the stored version is another one.
 -- uses: schedules
 local function handle(base, values)
   local schedule = { name = values[1] }

@@ -1,6 +1,6 @@
 -- no-writes
--- Letters that wait: { most, bytes at most, names to pass over, queues whose letters stay }. Per letter its
--- queue, its name, its fields in the order of read.py, '' for what is not set, and its errors.
+-- Answers letters that wait: { most, bytes at most, names to pass over, queues whose letters stay }. Per
+-- letter the queue, the name, the fields in the order of read.py ('' for what is not set), and the errors.
 local FIELDS = {
   'kind', 'payload', 'cause', 'attempt', 'priority', 'tags', 'schedule', 'doc', 'enqueued', 'died',
 }

@@ -1,7 +1,6 @@
 -- allow-oom
--- Takes away locators that still name this queue and are not new. { name of the hash, requests
--- { queue, ids } each }; answers { { how many } }, an empty list when they are
--- elsewhere by now.
+-- Takes away locators that still name this queue and are not new. { name of the hash, groups { queue, ids }
+-- }. Answers { { how many } }, an empty list when the locators are elsewhere by now.
 -- uses: locators
 local function handle(base, asked)
   local name, groups = unpack(asked)

@@ -1,7 +1,7 @@
--- Says which queue jobs are about to be stored in: per queue { queue, ids, known, before }, the last
--- being the locators that ids have in a hash that is being moved. Answers the ids that are, or were,
--- in another, and then writes nothing; else the marks that were written, in a list of one. An empty list: the
--- locators are elsewhere by now.
+-- Notes which queue jobs are about to be stored in: per queue { queue, ids, known, before }, the last being
+-- the locators that ids have in a hash that is being moved. Answers the ids that are, or were, in another
+-- queue, and then writes nothing. Otherwise the marks that were written, in a list of one. An empty list:
+-- the locators are elsewhere by now.
 -- uses: locators foreign
 local function next_mark(ids, id, older)
   local _, _, before = parse_locator(redis.call('HGET', ids, id) or older or '')

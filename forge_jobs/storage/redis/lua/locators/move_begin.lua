@@ -1,5 +1,6 @@
 -- allow-oom
--- Begins to move an old hash of locators: from now on none is written there. What stands under its key.
+-- Begins to move an old hash of locators: from now on none is written there. Answers the text under the
+-- key.
 -- uses: locators
 local function handle(base)
   local ids = base .. ':ids'

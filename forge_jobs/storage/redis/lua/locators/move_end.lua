@@ -1,7 +1,7 @@
 -- allow-oom
--- Notes under the key of an old hash of locators that none of these has anything left, and from which
--- version on programs work with the store; see late_check.py. { version, whether nothing is left: else
--- only a note that is there is raised }. None is ever lowered.
+-- Notes under the key of an old hash of locators that no old hash has anything left, and from which version
+-- on programs work with the store. See late_check.py. { version, whether nothing is left: else only a note
+-- that is there is raised }. No note is ever lowered.
 -- uses: locators
 local function handle(base, request)
   local works_from, is_end = unpack(request)

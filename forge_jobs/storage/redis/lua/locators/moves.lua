@@ -1,6 +1,6 @@
 -- no-writes
--- Of an old hash of locators what stands under its key, '' for locators or nothing; how many are still
--- to be moved; and the time. See places.py.
+-- Answers the text under the key of an old hash of locators ('' for locators or nothing), how many locators
+-- are still to be moved, and the time. See places.py.
 -- uses: locators
 local function handle(base)
   local ids = base .. ':ids'

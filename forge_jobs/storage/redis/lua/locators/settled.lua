@@ -1,6 +1,6 @@
 -- no-writes
--- { name of the hash, requests { queue, ids } each }: answers { the ids whose locators name the queue
--- and are not new, with these }, an empty list when the locators are elsewhere by now.
+-- { name of the hash, groups { queue, ids } }. Answers { the ids whose locators name the queue and are not
+-- new, with these }, an empty list when the locators are elsewhere by now.
 -- uses: locators
 local function handle(base, asked)
   local name, groups = unpack(asked)

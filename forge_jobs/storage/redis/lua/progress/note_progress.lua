@@ -1,11 +1,12 @@
 -- Stores progress and lines of runs: { id, token, pod, attempt, progress or '', lines } each, a line being
--- { count in its run, at, level, text, bytes }; per item false when the claim is not the job's last one.
+-- { count in the run, at, level, text, bytes }. Answers per item false when the claim is not the job's last
+-- one.
 -- uses: telling noting
 local function store(base, note, most)
   local most_lines, most_bytes, most_attempts = unpack(most)
   local id, token, host, attempt, progress, lines = unpack(note)
   local key, log = base .. ':prog:' .. id, log_key(base, id, attempt)
-  -- Keys of another type keep no other job from its own.
+  -- Keys of another type of one job keep no other job from storing.
   local is_there = read_record('HLEN', key) and read_record('LRANGE', log, 0, 0)
   if not is_there or not is_last_claim(base, id, token, host) then
     return false

@@ -1,4 +1,5 @@
--- Replaces the checkpoint of a job { id, token, pod, text }; false when the claim is not the current one.
+-- Replaces the checkpoint of a job { id, token, pod, text }. Answers false when the claim is not the
+-- current one.
 local function handle(base, request)
   local id, token, host, value = unpack(request)
   local v = read_fields(base .. ':j:' .. id, 'status', 'token', 'host')

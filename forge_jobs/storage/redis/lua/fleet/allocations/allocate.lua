@@ -1,7 +1,7 @@
 -- allow-oom
--- Writes targets and raises grants: per change (version, slots as host, target, grant) whether it
--- was taken. All that speaks for and against it is in this queue's slot, so the sum of grants
--- holds at every instant.
+-- Writes targets and raises grants: per change (version, slots as host, target, grant) whether the change
+-- was taken. Everything that the decision needs is in this queue's slot, so the sum of grants holds at
+-- every instant.
 -- uses: queues slots allocation
 local function is_allowed(stored, wished, max_workers)
   local sum, rises = 0, false
@@ -50,7 +50,7 @@ local function allocate(base, change)
       redis.call('HDEL', base .. ':slots', host)
     end
     move_version(base)
-    ring('beat')
+    wake('beat')
   end
   return true
 end

@@ -1,5 +1,5 @@
 -- no-writes
--- What the pods with a live lease say of themselves, and the hosts of those that are left for a further
+-- Answers what the pods with a live lease say of themselves, and the hosts that are left for a further
 -- step, which names them.
 -- uses: pods
 local function handle(base, named)

@@ -1,5 +1,5 @@
 -- allow-oom
--- A pod gives slots back: its grant becomes at most `most`.
+-- Lowers the grant of a pod, which gives slots back, to at most `most`.
 -- uses: queues slots
 local function handle(base, request)
   local host, epoch, most = unpack(request)
@@ -8,6 +8,6 @@ local function handle(base, request)
     slot.grant = most
     store_slot(base, host, slot)
     move_version(base)
-    ring('fleet')
+    wake('fleet')
   end
 end

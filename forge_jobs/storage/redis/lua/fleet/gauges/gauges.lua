@@ -1,6 +1,6 @@
 -- no-writes
--- At most `limit` minutes, or hours, from `since` on, before `ends`: per minute its time and its hosts, each
--- followed by what it measured.
+-- Answers at most `limit` minutes, or hours, from `since` on and before `ends`: per minute the time, and
+-- the hosts, each followed by the measurements.
 local function handle(base, request)
   local since, ends, limit, list, prefix = unpack(request)
   local minutes = redis.call(

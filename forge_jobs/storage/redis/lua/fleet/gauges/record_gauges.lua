@@ -1,5 +1,5 @@
 -- allow-oom
--- One minute of one pod. Minutes end by themselves; the list of them is cut here.
+-- Stores one minute of one pod. Minutes end by themselves. The list of them is cut here.
 -- uses: pods
 local KEPT = 31 * DAY
 

@@ -1,5 +1,5 @@
 -- no-writes
--- Those of the pods that hold a claim here.
+-- Answers the pods of the list that hold a claim here.
 local function handle(base, hosts)
   local found = {}
   for _, host in ipairs(hosts) do

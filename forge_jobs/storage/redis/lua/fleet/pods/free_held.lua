@@ -1,5 +1,5 @@
 -- allow-oom
--- Frees at most `most` jobs on hold of these kinds; answers how many.
+-- Frees at most `most` jobs on hold of these kinds. Answers how many.
 -- uses: jobs
 local function free(base, kind, id)
   local job = load(base, id)

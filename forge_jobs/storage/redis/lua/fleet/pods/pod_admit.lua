@@ -1,7 +1,7 @@
 -- allow-oom
--- The second step of a registration, in every queue: the pod's slot, empty, where it declares the
--- queue (defaults: the record of a new one), and none where it does not. Answers whether jobs are
--- on hold here: whoever looked at the kinds before this step may put no more of them on hold.
+-- The second step of a registration, in every queue. Writes an empty slot where the pod declares the queue
+-- (defaults: the record of a new one), and removes the slot elsewhere. Answers whether jobs are on hold
+-- here. A caller that looked at the kinds before this step may put no more jobs of those kinds on hold.
 -- uses: queues slots
 local function handle(base, request)
   local host, epoch, lease_for, defaults = unpack(request)
@@ -11,10 +11,10 @@ local function handle(base, request)
       epoch = epoch, lease_until = now + lease_for, target = 0, grant = 0, draining = false,
     })
     move_version(base)
-    ring('fleet')
+    wake('fleet')
   elseif redis.call('HDEL', base .. ':slots', host) == 1 then
     move_version(base)
-    ring('fleet')
+    wake('fleet')
   end
   if redis.call('HEXISTS', base .. ':queue', 'max_workers') == 1 then
     add_up(base .. ':queue', 'kinds_version', 1)

@@ -1,6 +1,6 @@
 -- allow-oom
--- Forgets pods: the last step, once they have no slot. Per (host, epoch) whether it was there; with
--- `dead_for` only one whose lease ran out at least that long ago.
+-- Forgets pods. The last step, once they have no slot. Answers per (host, epoch) whether the pod was there.
+-- With `dead_for` a pod goes only when the lease ran out at least that long ago.
 -- uses: pods
 local function is_due(base, host, dead_for)
   return not dead_for
@@ -16,7 +16,7 @@ local function handle(base, request)
     if goes then
       redis.call('DEL', pod_key(base, host))
       redis.call('ZREM', base .. ':pods', host)
-      ring('fleet')
+      wake('fleet')
     end
     answers[index] = goes
   end

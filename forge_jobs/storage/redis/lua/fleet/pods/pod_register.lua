@@ -1,5 +1,5 @@
 -- allow-oom
--- The first step of a registration: the fleet knows the pod and its kinds. Answers all queues.
+-- The first step of a registration, after which the fleet knows the pod and the kinds. Answers all queues.
 -- uses: pods
 local function handle(base, request)
   local host, epoch, doc, published, lease_for, declared = unpack(request)
@@ -17,6 +17,6 @@ local function handle(base, request)
   )
   redis.call('HDEL', key, 'draining')
   redis.call('ZADD', base .. ':pods', now + lease_for, host)
-  ring('fleet')
+  wake('fleet')
   return all_queues(base)
 end

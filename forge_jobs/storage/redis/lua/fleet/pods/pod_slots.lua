@@ -1,6 +1,6 @@
 -- no-writes
--- Per pod that declares the queue its host, epoch, target and grant, both zero when its lease has
--- run out; and the pods with claims here, each followed by how many.
+-- Answers per pod that declares the queue host, epoch, target and grant, the last two zero when the lease
+-- has run out. Then the pods with claims here, each followed by how many.
 -- uses: slots
 local function handle(base)
   local slots, stored = {}, load_slots(base)

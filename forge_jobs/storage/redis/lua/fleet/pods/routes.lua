@@ -1,7 +1,7 @@
 -- no-writes
--- What pods publish of kinds and their queues: every different text, with whether a pod of it has a
--- live lease, and when the last of its pods started; and the hosts that are left for a further step,
--- which names them.
+-- Answers what pods publish of kinds and queues: every different text, whether a pod of that text has a
+-- live lease, and when the last such pod started. Then the hosts that are left for a further step, which
+-- names them.
 -- uses: pods
 local FIELDS = { 'published', 'started', 'lease_until' }
 

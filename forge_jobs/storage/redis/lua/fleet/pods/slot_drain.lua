@@ -1,5 +1,5 @@
 -- allow-oom
--- What pod_drain said, in every queue that the pod declares.
+-- Does what pod_drain says, in every queue that the pod declares.
 -- uses: queues slots
 local function handle(base, request)
   local host, epoch = unpack(request)
@@ -8,6 +8,6 @@ local function handle(base, request)
     slot.draining = true
     store_slot(base, host, slot)
     move_version(base)
-    ring('fleet')
+    wake('fleet')
   end
 end

@@ -1,5 +1,5 @@
 -- allow-oom
--- Voids what pods (host, epoch) have here. A slot of another epoch stays, unless it has run out.
+-- Voids the slots of pods (host, epoch) here. A slot of another epoch stays until the lease has run out.
 -- uses: queues slots
 local function handle(base, request)
   for _, pod in ipairs(request) do
@@ -8,7 +8,7 @@ local function handle(base, request)
     if slot and (slot.epoch == epoch or not is_live(slot)) then
       redis.call('HDEL', base .. ':slots', host)
       move_version(base)
-      ring('fleet')
+      wake('fleet')
     end
   end
 end

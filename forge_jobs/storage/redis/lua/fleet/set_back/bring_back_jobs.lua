@@ -1,9 +1,9 @@
 -- allow-oom
--- Makes jobs due that were due when they became pending, by a clock that has been set back since.
--- { tolerance, limit, causes, score, id }: of the ready jobs that come later than now and the
--- tolerance, in the order of due time and id after (score, id), the first `limit` are looked at. causes:
--- name -> how far ahead of now a job of it that was due when it was stored lies at least. Answers how many were made due, whether there are more to look
--- at, and score and id of the last one.
+-- Makes jobs due that were due when they became pending, by a clock that has been set back since. {
+-- tolerance, limit, causes, score, id }: the first `limit` ready jobs behind (score, id), in the order of
+-- due time and id, that are due later than now and the tolerance, are looked at. causes: name -> how far
+-- ahead of now a job of that cause lies at least, when the job was due when stored. Answers how many jobs
+-- were made due, whether there are more to look at, and score and id of the last one.
 -- uses: jobs ready
 local function was_due(base, id, causes)
   local key = base .. ':j:' .. id
@@ -24,8 +24,8 @@ local function comes_before(a, b)
   return a[2] < b[2] or (a[2] == b[2] and is_before(a[1], b[1]))
 end
 
--- The ready jobs after (score, id) in the lines, earliest first; and the last of those seen of the
--- line that was seen least far, nil when all lines were seen to their ends.
+-- Returns the ready jobs behind (score, id) in the lines, earliest first. Then the last job that was read
+-- of the line that was read least far, nil when all lines were read to their ends.
 local function next_jobs(base, score, after, limit)
   local found, bound = {}, nil
   for _, line in ipairs(all_lines(base)) do
@@ -62,7 +62,7 @@ local function handle(base, request)
       moved[#moved + 1] = last
     end
   end
-  -- Each a microsecond before the next, so that their order stays.
+  -- Due times a microsecond apart keep the order.
   for place, job in ipairs(moved) do
     local run_at = now - #moved + place
     redis.call('HSET', base .. ':j:' .. job[1], 'run_at', run_at)
@@ -70,7 +70,7 @@ local function handle(base, request)
     redis.call('ZADD', base .. ':lines', 'LT', line_score(parse_line(job[3]).priority, run_at), job[3])
   end
   if #moved > 0 then
-    ring_queue(base)
+    wake_queue(base)
   end
   if not last and bound then
     return { 0, true, bound[2] + 1, '' } -- More jobs of one instant than are looked at.

@@ -1,9 +1,9 @@
 -- allow-oom
--- Lets count from now what begins later than now, beyond a tolerance: the clock has been set back.
--- Under the fleet's base { tolerance }: pods' leases and the leader's. Under a queue's base
--- { tolerance, limit, longest, lengths }: at most `limit` beats of claims; slots, by the lengths of
--- their pods' leases (host and length in turn); a cool-down longer than the longest, -1 for any.
--- Answers how many, whether more beats may be ahead, and whether the newest minute with a counter is.
+-- Lets count from now what begins later than now, beyond a tolerance, because the clock has been set back.
+-- Under the fleet's base { tolerance }: the leases of pods and of the leader. Under a queue's base {
+-- tolerance, limit, longest, lengths }: at most `limit` beats of claims, slots by the lengths of their
+-- pods' leases (host and length in turn), and a cool-down longer than the longest (-1: any). Answers how
+-- many, whether more beats may be ahead, and whether the newest minute with a counter is ahead.
 -- uses: pods slots
 local function bring_pods(base, ahead)
   local changed = 0

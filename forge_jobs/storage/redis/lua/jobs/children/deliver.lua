@@ -1,7 +1,7 @@
 -- allow-oom
--- Applies news to children, each once: { child, parent, action, seq }. Answers whether it was applied,
--- and what becomes of the news: 'forget'; 'wait': the edge has not settled. A child is stored before it
--- is noted, so one that is not there has gone.
+-- Applies handovers to children, once each: { child, parent, action, seq }. Answers whether the handover
+-- was applied, and a word: 'forget', or 'wait' while the edge has not settled. A child is stored before the
+-- parent notes the child, so a child that is not there has gone.
 -- uses: jobs letters endings cancels edges
 local function deliver(base, each)
   local id, parent, action, seq = unpack(each)
@@ -18,7 +18,7 @@ local function deliver(base, each)
   state = action == 'settle' and 'settled' or 'held'
   write_edge(base, id, parent, state, policy, seq)
   local word = state == 'settled' and 'forget' or 'wait'
-  -- A child that has ended may be requeued one day, and must know then how its parent ended.
+  -- A child that has ended may be requeued one day, and must know then how the parent ended.
   if job.status ~= 'blocked' then
     return { false, word }
   elseif action == 'cancel' then

@@ -1,5 +1,5 @@
 -- no-writes
--- Per child the jobs that it was enqueued after, in no order.
+-- Answers per child the jobs that the child was enqueued after, in no order.
 -- uses: jobs edges
 local function handle(base, children)
   local found = {}

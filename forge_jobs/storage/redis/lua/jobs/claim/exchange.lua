@@ -1,9 +1,9 @@
 -- allow-oom
--- Ends claims, then makes new ones: { mode, outcomes, items, stale_after, demand, pod };
--- demand is false for none. The claims of the items are the pod's, but for those that name another.
--- Answers per item whether it is settled, the claims, and when there are fewer than asked for the
--- time until the next job, -1 for none; then the other kinds that are due, kinds_version, id and
--- reason of each job that was put aside, because it cannot be read, and why due jobs were left.
+-- Ends claims, then makes new ones: { mode, outcomes, items, stale_after, demand, pod }. demand is false
+-- for none. The claims of the items are the pod's, but for those that name another. Answers per item
+-- whether the end is settled, and the claims. With fewer claims than asked for also the time until the next
+-- job, -1 for none. Then the other kinds that are due, kinds_version, id and reason of each job that was
+-- put aside because the job cannot be read, and why due jobs were left.
 -- uses: jobs ready reading merging levels finding slots queues claims letters endings outcomes applying plain_ends settling unreadable taking claiming
 local function handle(base, request)
   local mode, outcomes, items, stale_after, demand, owner = unpack(request)
@@ -21,7 +21,7 @@ local function handle(base, request)
   if is_short and waits_of[base] ~= nil then
     note_waiting(base)
   end
-  -- What stands behind jobs that were put aside is due too.
+  -- Jobs behind those that were put aside are due too.
   local is_more = left ~= '' or #unreadable > 0
   local next_in = is_more and 0 or is_short and earliest_in_lines(base, true) or -1
   local version = #strange > 0 and redis.call('HGET', base .. ':queue', 'kinds_version') or 0

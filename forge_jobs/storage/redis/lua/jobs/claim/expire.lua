@@ -1,5 +1,5 @@
 -- allow-oom
--- Cancels waiting jobs whose time has run out, the first first; how many.
+-- Cancels waiting jobs whose time has run out, earliest first. Answers how many.
 -- uses: jobs letters endings cancels
 local function handle(base, limit)
   local ids =

@@ -1,4 +1,4 @@
--- Puts at most `most` due jobs of kinds that nobody knows on hold, unless a pod has registered since
+-- Puts at most `most` due jobs of kinds that no pod knows on hold, unless a pod has registered since
 -- `version` was read.
 -- uses: jobs ready
 local function hold_line(base, line, most)

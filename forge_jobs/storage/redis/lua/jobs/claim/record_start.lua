@@ -1,5 +1,6 @@
 -- allow-oom
--- Records that the handlers of claims (id, token, pod) start; per item false when it is lost.
+-- Records that the handlers of claims (id, token, pod) start. Answers per item false when the claim is
+-- lost.
 -- uses: jobs claims
 local function handle(base, claims)
   local answers = {}

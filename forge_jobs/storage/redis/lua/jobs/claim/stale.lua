@@ -1,7 +1,8 @@
 -- no-writes
--- The time, claims without a beat for `stale_after`, the most silent first and from the place `from` on:
--- beat, id, token, kind, host, attempt, crashes, whether a start is recorded, whether a cancel was
--- asked for, doc; and whether there may be more of the `limit`, since a step reads `at_once` of all queues.
+-- Answers the time, and claims without a beat for `stale_after`, the most silent first, from the place
+-- `from` on: beat, id, token, kind, host, attempt, crashes, whether a start is recorded, whether a cancel
+-- was asked for, doc. Then whether there may be more of the `limit`, since a step reads `at_once` of all
+-- queues.
 local FIELDS =
   { 'beat', 'token', 'kind', 'host', 'attempt', 'crashes', 'started', 'cancel', 'doc', 'status' }
 local read = 0
@@ -20,7 +21,7 @@ local function handle(base, request)
   for index, id in ipairs(ids) do
     local beat, token, kind, host, attempt, crashes, started, cancel, doc, status =
       unpack(read_fields(base .. ':j:' .. id, unpack(FIELDS)))
-    -- One without a record is named as nobody's: who revives it takes it off the list.
+    -- A claim without a record names no pod. The reaper takes such a claim off the list.
     found[index] = status and {
       whole(beat, 0), id, whole(token, 0), kind or '', host or '', whole(attempt, 0),
       whole(crashes, 0), whole(started) ~= nil, cancel and true or false, doc or '',

@@ -1,6 +1,6 @@
 -- allow-oom
--- Drops the oldest events, from their jobs' lists too: those of at least an age, and those beyond
--- the most that stay; how many.
+-- Drops the oldest events, from their jobs' lists too: those of at least an age, and those beyond the most
+-- that stay. Answers how many.
 -- uses: events
 local function handle(base, request)
   local age, most, limit = unpack(request)

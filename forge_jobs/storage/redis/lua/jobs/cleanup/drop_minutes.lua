@@ -1,6 +1,6 @@
 -- allow-oom
--- Drops the oldest minutes of at least an age, in the named list, with the keys they have under
--- these prefixes; how many.
+-- Drops the oldest minutes of at least an age, in the named list, with the keys they have under these
+-- prefixes. Answers how many.
 local function handle(base, request)
   local age, list, prefixes, limit = unpack(request)
   local minutes = redis.call(

@@ -1,5 +1,5 @@
 -- allow-oom
--- Clears results past their own time; how many.
+-- Clears results past their own time. Answers how many.
 local function handle(base, limit)
   local ids =
     redis.call('ZRANGE', base .. ':results', '-inf', text(now), 'BYSCORE', 'LIMIT', 0, limit)

@@ -1,6 +1,6 @@
 -- allow-oom
--- Folds the oldest minutes of pods that are past their time into their hours, until `limit`
--- measurements have been; how many minutes. Of each pod the last of the hour stays.
+-- Folds the oldest minutes of pods that are past their time into their hours, until `limit` measurements
+-- have been folded. Answers how many minutes. Of each pod the last measurement of the hour stays.
 -- uses: ages
 local function handle(base, request)
   local minutes_kept, hours_kept, limit = unpack(request)

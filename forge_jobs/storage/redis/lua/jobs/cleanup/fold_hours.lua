@@ -1,6 +1,6 @@
 -- allow-oom
--- Folds the oldest minutes that are past their time into their hours, until `limit` counters and
--- histograms have been; how many minutes.
+-- Folds the oldest minutes that are past their time into their hours, until `limit` counters and histograms
+-- have been folded. Answers how many minutes.
 -- uses: histograms ages
 local function fold_counts(key, hour)
   local fields = redis.call('HGETALL', key)

@@ -1,6 +1,6 @@
 -- allow-oom
--- Takes away the last of a queue that has been deleted, once it has no history either; whether
--- nothing of it is left.
+-- Takes away the last of a queue that has been deleted, once the queue has no history either. Answers
+-- whether nothing of the queue is left.
 -- uses: queues
 local LISTS = {
   'claimed', 'minutes', 'hours', 'unfolded', 'events', 'handovers', 'letters', 'gone', 'barred',

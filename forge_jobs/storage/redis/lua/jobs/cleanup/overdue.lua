@@ -1,8 +1,8 @@
 -- no-writes
--- What retention no longer keeps: the jobs first to go as { when they ended, id }, and how many
--- each of the other lists holds, to drop and to fold. Rules: { status, age, how many stay at most
--- (-1: any number) }; then the age of minutes to fold, that of minutes and hours to drop, that of
--- events, and how many of these stay at most.
+-- Answers what retention no longer keeps: the jobs first to go as { when they ended, id }, and how many
+-- each of the other lists holds, to drop and to fold. Rules: { status, age, how many stay at most (-1: any
+-- number) }. Then the age of minutes to fold, that of minutes and hours to drop, that of events, and how
+-- many events stay at most.
 -- uses: ages
 local KEPT_AT_LEAST = 60 * 1000000
 

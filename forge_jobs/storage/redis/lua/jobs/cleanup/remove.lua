@@ -1,5 +1,5 @@
 -- allow-oom
--- Removes jobs that ended when they are said to have, at least a minute ago; how many.
+-- Removes jobs that ended at the named time, at least a minute ago. Answers how many.
 -- uses: jobs letters endings lists removal
 local function handle(base, jobs)
   local removed = 0

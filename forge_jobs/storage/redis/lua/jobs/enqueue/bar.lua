@@ -1,6 +1,7 @@
--- Jobs (id, mark) are about to be stored in another queue, or to lose their locators. Answers the
--- fingerprints of those that are stored here, '' for none; the others may not be stored here by who
--- wrote that mark, or one before. In an hour nobody is still under way; else the sweep mends it.
+-- Bars jobs (id, mark) that are about to be stored in another queue, or to lose their locators. Answers the
+-- fingerprints of jobs that are stored here, '' for none. The others may not be stored here by a caller
+-- that wrote that mark, or one before. After an hour no such call is under way. Otherwise the sweep mends
+-- the job.
 local UNDER_WAY = 3600 * 1000
 
 local function handle(base, jobs)

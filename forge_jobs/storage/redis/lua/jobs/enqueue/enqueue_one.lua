@@ -1,9 +1,9 @@
 -- alone
--- Stores one plain job, with an id that nobody has, in a queue that is there. Answers 0, and has
--- changed nothing, when it must be asked of enqueue.lua. Stores what inserting.lua does, without
--- requests, templates and lists, which cost more than the commands.
+-- Stores one plain job, with a new id, in a queue that is there. Answers 0, and has changed nothing, when
+-- enqueue.lua must store the job. Stores what inserting.lua does, without requests, templates and lists,
+-- which cost more than the commands.
 --
--- KEYS: the base, the hash of locators. ARGV: the time, the queue, the channel; id, payload, kind,
+-- KEYS: the base, the hash of locators. ARGV: the time, the queue and the channel, then id, payload, kind,
 -- priority and doc of the job.
 -- uses: locators
 local base, ids, queue = KEYS[1], KEYS[2], ARGV[2]
@@ -27,6 +27,6 @@ redis.call(
 count('enqueued', '', 1)
 flush_counts(base)
 waits_of[base] = waits
-ring_queue(base)
+wake_queue(base)
 flush_topics()
 return 1

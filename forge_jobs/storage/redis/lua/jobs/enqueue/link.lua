@@ -1,3 +1,3 @@
--- Writes links; see linking.lua.
--- uses: jobs letters endings news linking
+-- Writes links. See linking.lua.
+-- uses: jobs letters endings handing linking
 local handle = write_links

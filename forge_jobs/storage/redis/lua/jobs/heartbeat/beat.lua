@@ -1,14 +1,14 @@
 -- allow-oom
--- A pod's beat. Under the fleet's base { host, epoch, lease_for, false, lives }: renews the pod's own
--- lease, with `lives` also one that ran out, as it is held elsewhere; answers
--- whether it is held, what the pod says of itself, '' for one of another epoch, and the time.
--- Under a queue's base its part: { host, epoch, lease_for, claims, earlier }. lease_for is 0 when the
--- pod's own lease is lost, as it is when the fleet's part of the same step has found so; false when
--- only claims are asked about. A claim: { id, token, worker }, worker '' while no handler runs.
--- earlier: jobs of claims that a step before has found held; false in that step. Answers whether the
--- lease is held here, per claim 'held', 'cancel' or 'lost', the pod's other claims (id, token), whether
--- handovers wait, and letters, and of a queue that the pod declares { { state, target, grant, time until
--- the next job, -1 for none } }, else {}.
+-- Takes a pod's beat. Under the fleet's base { host, epoch, lease_for, false, lives }: renews the pod's own
+-- lease. With `lives` also one that ran out, as queues still hold the lease. Answers whether the lease is
+-- held, what the pod says of itself ('' for one of another epoch), and the time.
+-- Under a queue's base { host, epoch, lease_for, claims, earlier }. lease_for is 0 when the pod's own lease
+-- is lost, or was found lost by the fleet's part of the same step. lease_for is false when only claims are
+-- asked about. A claim: { id, token, worker }, worker '' while no handler runs. earlier: jobs of claims that
+-- a step before has found held, false in that step. Answers whether the lease is held here, per claim
+-- 'held', 'cancel' or 'lost', the pod's other claims (id, token), whether handovers wait, and letters. Then,
+-- of a queue that the pod declares { { state, target, grant, time until the next job, -1 for none } }, else
+-- {}.
 -- uses: jobs ready slots queues claims pods
 local is_pod_held = true
 
@@ -52,7 +52,7 @@ local function beat_queue(base, host, epoch, lease_for, claims, earlier)
   local answers, listed = {}, {}
   for index, one in ipairs(claims) do
     answers[index] = beat_claim(base, host, one)
-    -- An earlier claim of the same job may be listed beside the one that holds it.
+    -- An earlier claim of the same job may be listed beside the one that holds the job.
     listed[one[1]] = listed[one[1]] or answers[index] ~= 'lost'
   end
   for _, id in ipairs(earlier or {}) do listed[id] = true end

@@ -1,6 +1,6 @@
 -- no-writes
--- Per { parent, child, state of the edge } whether nobody will tell the child.
--- uses: jobs letters endings news standing
+-- Answers per { parent, child, state of the edge } whether no handover will come to the child.
+-- uses: jobs letters endings handing standing
 local function handle(base, edges)
   local answers = {}
   for index, edge in ipairs(edges) do

@@ -1,7 +1,7 @@
 -- allow-oom
--- A pod whose lease ran out here, while its own was renewed with the fleet: { host, epoch, lease_for }.
--- Admits it again without slots, as pod_admit does. Answers whether there is such a queue, and whether
--- jobs are on hold here.
+-- Admits a pod whose lease ran out here, while the pod's own lease was renewed with the fleet: { host,
+-- epoch, lease_for }. The pod comes without slots, as in pod_admit. Answers whether there is such a queue,
+-- and whether jobs are on hold here.
 -- uses: queues slots
 local function handle(base, request)
   local host, epoch, lease_for = unpack(request)
@@ -12,7 +12,7 @@ local function handle(base, request)
     epoch = epoch, lease_until = now + lease_for, target = 0, grant = 0, draining = false,
   })
   move_version(base)
-  ring('fleet')
+  wake('fleet')
   redis.call('HINCRBY', base .. ':queue', 'kinds_version', 1)
   return { true, redis.call('EXISTS', base .. ':held') == 1 }
 end

@@ -33,7 +33,7 @@ end
 local function handle(base, request)
   local id, limit = unpack(request)
   local events = id == '' and of_queue(base, limit) or of_job(base, id, limit)
-  -- Each takes as long as a command.
+  -- An event takes as long as a command.
   spend(1 + #events)
   return events
 end

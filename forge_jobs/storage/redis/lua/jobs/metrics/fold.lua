@@ -1,12 +1,12 @@
 -- allow-oom
--- Folds rows of pods of one minute into those of all pods, at most `limit`; how many.
+-- Folds rows of pods of one minute into those of all pods, at most `limit`. Answers how many.
 -- uses: histograms
 local function fold_counts(key, limit)
   local folded = 0
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local name = string.match(field, '^([^\n]*)\n')
     if name and folded < limit then
-      -- In this order, because a hash that was empty in between would lose its time to live.
+      -- In this order, because a hash that was empty in between would lose the time to live.
       add_up(key, name, whole(redis.call('HGET', key, field), 0))
       redis.call('HDEL', key, field)
       folded = folded + 1

@@ -5,7 +5,7 @@ local function cancel(base, job)
   if job.status == 'in_progress' then
     redis.call('HSET', base .. ':j:' .. job.id, 'cancel', '1', 'more', '1')
     append_event(base, now, 'cancel_requested', job.id, '', '')
-    ring('beat')
+    wake('beat')
     return 'requested'
   end
   cancel_waiting(base, job, 'cancelled')

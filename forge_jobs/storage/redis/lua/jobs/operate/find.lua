@@ -1,7 +1,7 @@
 -- no-writes
--- Ids of matching jobs beyond one id, ascending or descending, by a walk over the narrowest lists
--- that hold them all. Looks at a bounded number: answers { ids, where it stopped }, the latter ''
--- at the end.
+-- Finds matching jobs beyond one id, ascending or descending, by a walk over the narrowest lists
+-- that hold them all. Looks at a bounded number. Answers { ids, where the walk stopped }, '' at the
+-- end.
 -- uses: places filters
 local STATUSES = { 'blocked', 'pending', 'in_progress', 'failed', 'done', 'dead', 'cancelled' }
 

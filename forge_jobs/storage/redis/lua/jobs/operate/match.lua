@@ -1,5 +1,5 @@
 -- no-writes
--- Which of the ids are jobs that the filter means.
+-- Answers the ids of jobs that the filter means.
 -- uses: places filters
 local function handle(base, request)
   local meant, ids = unpack(request)

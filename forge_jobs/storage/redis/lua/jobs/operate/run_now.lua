@@ -12,7 +12,7 @@ local function run_now(base, job)
       add_ready(base, job)
     end
   end
-  ring_queue(base)
+  wake_queue(base)
   return 'changed'
 end
 

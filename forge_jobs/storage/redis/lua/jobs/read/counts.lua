@@ -1,11 +1,11 @@
 -- no-writes
--- Whether there is such a queue, its jobs by status, and how many are due, held, running; then how
--- long the oldest due one has waited, -1 when none is.
+-- Answers whether there is such a queue, the jobs by status, and how many are due, held, running. Then how
+-- long the oldest due job has waited, -1 when none is due.
 local STATUSES = { 'blocked', 'pending', 'in_progress', 'failed', 'done', 'dead', 'cancelled' }
--- Expired jobs are swept away every few seconds; beyond this many the answer is an estimate.
+-- Expired jobs are swept away every few seconds. Beyond this many the answer is an estimate.
 local MOST_EXPIRED = 2000
 
--- Those that are in a line, due, and may not be claimed any more.
+-- Returns the jobs in lines that are due and may not be claimed any more.
 local function expired_and_ready(base)
   local expired, size = {}, 0
   local ids = redis.call(
@@ -22,7 +22,7 @@ local function expired_and_ready(base)
   return expired, size
 end
 
--- The due time of the first job of a line that has not expired; nil when none is due.
+-- Returns the due time of the first job of a line that has not expired, nil when none is due.
 local function first_due(key, expired)
   local start, size = 0, 1
   while true do

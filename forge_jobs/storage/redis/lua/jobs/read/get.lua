@@ -1,6 +1,6 @@
 -- no-writes
--- Per id { its hash, its errors, the parents it waits for and their states in turn }, false for a job
--- that is not there.
+-- Answers per id { the hash, the errors, parents that the job waits for and their states in turn }, false
+-- for a job that is not there.
 -- uses: jobs edges
 local ANOTHER = 'of another type'
 

@@ -1,5 +1,5 @@
 -- no-writes
--- Per id what a line of a list shows, '' for what is not set; false for a job that is gone.
+-- Answers per id what a line of a list shows, '' for what is not set, false for a job that is gone.
 local SHOWN = {
   'status', 'cause', 'kind', 'priority', 'attempt', 'enqueued', 'run_at', 'finished', 'hold',
   'host', 'started', 'tags', 'doc',

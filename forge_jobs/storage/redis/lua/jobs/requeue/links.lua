@@ -1,6 +1,6 @@
 -- no-writes
--- What a requeue of jobs must know before: per job its id, why it would be refused (false: not),
--- its key, its edges (parent and edge in turn).
+-- Answers what a requeue must know of jobs before: per job the id, why the job would be refused (false: no
+-- reason), the key, and the edges (parent and edge in turn).
 -- uses: jobs places filters visits requeueing
 local function link(base, job)
   local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'

@@ -1,8 +1,8 @@
 -- allow-oom
--- Children are about to wait for parents again: per parent { id, { { child, edge, whether it waits
--- also for a parent that ended without success } .. } }. Answers per parent its status, '' when it
--- is gone, and the number of the queue's last news. News that were not told yet are void.
--- uses: jobs letters endings news
+-- Lets children wait for parents again. Per parent { id, { { child, edge, whether the child waits also for
+-- a parent that ended without success } .. } }. Answers per parent the status ('' when the parent is gone)
+-- and the number of the queue's last handover. Handovers that have not been delivered are void.
+-- uses: jobs letters endings handing
 local function relink(base, parent, children)
   local status = redis.call('HGET', base .. ':j:' .. parent, 'status')
   local seq = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
@@ -12,7 +12,7 @@ local function relink(base, parent, children)
   local flat = {}
   for _, noted in ipairs(children) do
     local child, edge, waits = unpack(noted)
-    drop_news(base, parent, child)
+    drop_handovers(base, parent, child)
     if not ENDED[status] or waits and status ~= 'done' then
       flat[#flat + 1], flat[#flat + 2] = child, edge
     end

@@ -1,12 +1,12 @@
--- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come
--- after jobs that have yet to end. request: as visit takes it, and per job with edges its plan:
--- { refusal or false, { { parent, edge, the edge from now on } .. } }. A job whose edges are not
--- those of its plan is left as it is: 'again'.
--- uses: jobs letters endings edges places filters events visits requeueing news
+-- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come after
+-- jobs that have yet to end. request: as visit takes one, and per job with edges a plan: { refusal or
+-- false, { { parent, edge, the edge from now on } .. } }. A job whose edges are not those of the plan
+-- stays: 'again'.
+-- uses: jobs letters endings edges places filters events visits requeueing handing
 local plans
 
--- Why the job is not requeued by its plan, and the edges of the plan. 'again': the job is not as it was.
--- false: no reason.
+-- Returns why the job is not requeued by the plan, and the edges of the plan. 'again': the job is not as
+-- planned. false: no reason.
 local function plan_of(base, job)
   local waits, plan = base .. ':waits:' .. job.id, plans[job.id] or { false, {} }
   local why, edges = unpack(plan)
@@ -22,7 +22,7 @@ local function plan_of(base, job)
   return why, edges
 end
 
--- Writes the edges; answers how many have not settled.
+-- Writes the edges. Returns how many have not settled.
 local function relink(base, job, edges)
   local open = 0
   for _, edge in ipairs(edges) do
@@ -43,7 +43,7 @@ local function start_anew(base, job, edges)
   redis.call('HDEL', key, 'attempt', 'crashes', 'snoozes', 'snoozed', 'cancel', 'finished', 'result',
     'result_expires', 'requested')
   if job.expires and job.expires <= now then
-    -- It would end it again at once.
+    -- The job would end again at once.
     redis.call('HDEL', key, 'expires')
     job.expires = nil
   end
@@ -64,7 +64,7 @@ local function requeue(base, job)
   end
   start_anew(base, job, edges)
   if job.kids then
-    withdraw_news(base, job.id)
+    withdraw_handovers(base, job.id)
   end
   append_event(base, now, 'requeued', job.id, '', '')
   count('requeued')

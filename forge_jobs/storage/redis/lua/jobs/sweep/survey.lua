@@ -1,8 +1,8 @@
 -- no-writes
--- Some jobs, for a sweep: { blocked ones after this id, those of the status with this number after this
--- id, how many of each at most, further blocked ones }. Answers { id, parents and edges in turn } of
--- each blocked one and the last of them, '' at the end; then ids, the number of a status and the id to
--- go on from.
+-- Answers some jobs, for a sweep: { blocked jobs after this id, those of the status with this number after
+-- this id, how many of each at most, further blocked jobs }. Answers { id, parents and edges in turn } of
+-- each blocked job and the last of them, '' at the end. Then ids, the number of a status and the id to go
+-- on from.
 -- uses: jobs
 local STATUSES = { 'blocked', 'pending', 'failed', 'dead', 'cancelled', 'done' }
 

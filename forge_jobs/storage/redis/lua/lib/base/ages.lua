@@ -1,4 +1,4 @@
--- What is past its time in lists of minutes and hours: zsets by when they begin.
+-- Finds what is too old in lists of minutes and hours: zsets by when they begin.
 
 -- The bounds of minutes that are folded: of hours that are past their minutes as a whole, and that
 -- are not themselves to go.
@@ -6,7 +6,7 @@ local function foldable(minutes_kept, hours_kept)
   return '(' .. text(now - hours_kept), '(' .. text(hour_of(now - minutes_kept))
 end
 
--- Lets what an hour has end by itself some time after it should have gone.
+-- Lets the keys of an hour end by themselves some time after they should have gone.
 local function end_hour(hours_kept, ...)
   for _, key in ipairs({ ... }) do
     redis.call('PEXPIRE', key, text((hours_kept + DAY) / 1000))

@@ -1,5 +1,5 @@
--- The scores of zset 'lines': the priority of a line, and as its fraction a bound, a time before which
--- none of its jobs is due. Zero says nothing. Older programs write the priority alone.
+-- The scores of zset 'lines': the priority of a line, and as the fraction a bound, a time before which no
+-- job of the line is due. Zero says nothing. Older programs write the priority alone.
 --
 -- A priority takes 8 bits of a number's 53, a bound the other 45: steps of 256 microseconds.
 local STEP, BOUNDS = 256, 2 ^ 45

@@ -1,8 +1,8 @@
--- The indexes behind lists and bulk operations: zsets of ids, all of score 0, so in order of id.
--- A job is in one for its status, or in 'claimed', and for each thing it can be looked up by. Used
--- with jobs.lua, whose set_status keeps those of the status afterwards.
+-- The indexes behind lists and bulk operations: zsets of ids, all of score 0, so in order of id. A job is
+-- in the list of the status, or in 'claimed', and in one list for each thing that finds the job. Used with
+-- jobs.lua, whose set_status keeps the lists of the status afterwards.
 
--- The keys of the lists that are not by status or unique key. It needs kind, tags, schedule.
+-- Returns the keys of the lists that are not by status or unique key. The job needs kind, tags, schedule.
 local function shared_lists(base, job)
   local keys = { base .. ':kind:' .. job.kind }
   if job.schedule then

@@ -1,10 +1,10 @@
--- Locators: hash 'ids' under a base of their own, id -> queue, the second it was written in, and
--- where jobs are stored in a later step a mark, a number that no later attempt has again.
+-- Locators: hash 'ids' under a base of their own, id -> queue, the second of the write, and, where jobs are
+-- stored in a later step, a mark: a number that no later attempt has again.
 --
--- One is written anew by every attempt to store its job. Before one of a job that was never stored
--- is taken away, its mark is barred in the queue.
+-- Every attempt to store a job writes the locator anew. Before the locator of a job that was never stored
+-- is taken away, the mark is barred in the queue.
 
--- redis.call for a hash of locators; nil when its locators are elsewhere by now, see places.py.
+-- redis.call for a hash of locators, nil when the locators are elsewhere by now. See places.py.
 local function try(...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err then
@@ -26,9 +26,9 @@ local function parse_locator(locator)
   return queue, tonumber(second), tonumber(mark) or 0
 end
 
--- groups: a list of { hash, ids, known, source }, where known has for some of the ids the locator that
--- may be written over although it names another queue; source is a hash that says what this one does
--- not, '' for none
+-- groups: a list of { hash, ids, known, source }. known has for some of the ids the locator that may be
+-- written over although the locator names another queue. source is a hash with locators that this one
+-- lacks, '' for none.
 local function put_locators(queue, groups)
   local locator = locator_of(queue)
   for _, group in ipairs(groups) do
@@ -41,10 +41,11 @@ local function put_locators(queue, groups)
   end
 end
 
--- Whoever writes one stores its job within seconds.
+-- The writer of a locator stores the job within seconds.
 local SETTLED_AFTER = 120
 
--- The locator, when it names the queue and is not new any more; nil when it is elsewhere by now.
+-- Returns the locator, when the locator names the queue and is not new any more. nil: the locator is
+-- elsewhere by now.
 local function settled_locator(ids, id, queue)
   local locator = try('HGET', ids, id)
   if locator == nil then

@@ -2,8 +2,9 @@
 --
 -- Hash 'queue': max_workers, paused (since when), cooldown_until, cooldown_level, cooldown_quiet,
 -- keep_done, keep_dead, keep_cancelled (microseconds), version (of the allocation), kinds_version,
--- handover_seq, dead_letter (a queue's name); cooldown, retention, retry are JSON, opaque here;
--- set_<setting> ('1') marks a setting that an operator has set. waits: until when somebody waits for jobs, see wakes.
+-- handover_seq, dead_letter (a queue's name). cooldown, retention, retry are JSON, opaque here.
+-- set_<setting> ('1') marks a setting that an operator has set. waits: until when callers wait for jobs,
+-- see wakes.
 
 -- In the order of config/queues.py.
 local STATE = {
@@ -17,17 +18,17 @@ local function has_queue(base)
   return workers and true or false
 end
 
--- Creates the queue when it is not there. settings: field, value, field, value ...
+-- Creates the queue when there is none. settings: field, value, field, value ...
 local function ensure_queue(base, settings)
   if not has_queue(base) then
     redis.call('HSET', base .. ':queue', unpack(settings))
-    -- Who waits for a queue that is not there could not say so.
+    -- A caller that waits for a queue that is not there could not say so.
     note_waiting(base)
     waits_of[base] = nil
   end
 end
 
--- The time and the record, '' for what is not set; nil when there is no such queue.
+-- Returns the time and the record, '' for what is not set, nil when there is no such queue.
 local function queue_state(base)
   local values = redis.call('HMGET', base .. ':queue', unpack(STATE))
   if not values[1] then
@@ -40,7 +41,7 @@ local function queue_state(base)
   return state
 end
 
--- The most workers; one where it cannot be read.
+-- Returns the most workers, one where the number cannot be read.
 local function most_workers(stored)
   local number = whole(stored, -1)
   return number >= 0 and number <= 100000 and number or 1
@@ -51,8 +52,8 @@ local function move_version(base)
   add_up(base .. ':queue', 'version', 1)
 end
 
--- Pauses the queue after its upstream throttled. Keeps the later end and the higher level; a level
--- that the queue's quiet time has outlived does not count any more.
+-- Pauses the queue after the upstream throttled. Keeps the later end and the higher level. A level that the
+-- queue's quiet time has outlived does not count any more.
 local function start_cooldown(base, length, level)
   local key = base .. ':queue'
   local values = redis.call('HMGET', key, 'cooldown_until', 'cooldown_level', 'cooldown_quiet')

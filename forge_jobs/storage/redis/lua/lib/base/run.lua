@@ -1,13 +1,13 @@
--- Ends every script: handle(base, request) for each base, all in one atomic step. With false for its
--- request the fleet's base just answers what queues there are; see base/queues.py.
+-- Ends every script: handle(base, request) for each base, all in one atomic step. With false for the
+-- request the fleet's base just answers what queues there are. See base/queues.py.
 --
--- A script that writes under several bases, all or nothing, also sets check(base, request): its
--- answer, when it has one, says why nothing may be written under any of them, and is then the
--- answer of all that have none of their own.
+-- A script that writes under several bases, all or nothing, also sets check(base, request). An answer of
+-- check says why nothing may be written under any base. All bases without an answer of their own give that
+-- answer then.
 --
--- A key of another type than it must have stops its own base and no other, and what a script says that
--- it spends bounds the step. The answer is a list then: the answers, the numbers of bases with such a
--- key, and of those that are left for another step.
+-- A key of another type stops the base of the key and no other. What a script says that it spends bounds
+-- the step. The answer is a list then: the answers, the numbers of bases with such a key, and of those that
+-- are left for another step.
 local requests = cmsgpack.unpack(ARGV[2])
 local answers, spoilt, left, refused_all = {}, {}, {}, nil
 local MOST_SPENT = 600
@@ -25,7 +25,7 @@ local function answered(base, request)
   return answer
 end
 
--- The answer of `work`; false, and the base is noted, when it has met a key of another type.
+-- Returns the answer of `work`. false, and the base is noted, when `work` has met a key of another type.
 local function apart(work, index, request)
   local base = KEYS[index]
   local is_done, answer = pcall(work, base, request)
@@ -35,8 +35,8 @@ local function apart(work, index, request)
     error(answer, 0)
   end
   spoilt[#spoilt + 1], woken[base] = index, nil
-  -- What has been written stands, so its indexes follow where they can. A job that is being stored
-  -- has been listed before it was written, or is not stored.
+  -- Writes stand, so the indexes follow where they can. A job that is being stored has been listed before
+  -- the write, or is not stored.
   if check then
     drop_writes()
   end

@@ -1,8 +1,8 @@
--- Begins every script: its clock.
+-- Begins every script: the clock.
 --
--- KEYS: the bases the script works on, one per request, then any other keys.
--- ARGV: the time in microseconds ('' for the server's), the requests (msgpack, in the order of the
--- bases), the channel for wake-ups. Times stay below 2^53, so numbers hold them exactly.
+-- KEYS: the bases that the script works on, one per request, then any other keys. ARGV: the time in
+-- microseconds ('' for the server's), the requests (msgpack, in the order of the bases), the channel for
+-- wake-ups. Times stay below 2^53, so numbers hold them exactly.
 
 local DAY = 86400 * 1000000
 
@@ -22,7 +22,7 @@ local now = ARGV[1] == '' and server_time() or tonumber(ARGV[1])
 -- Some scripts set this function: see run.lua.
 local check -- luacheck: ignore 221
 
--- A stored whole number; `otherwise` where there is none, or what can be none of ours.
+-- Returns a stored whole number, `otherwise` where there is none, or one that this package never writes.
 local function whole(value, otherwise)
   local number = value and tonumber(value)
   if number and number % 1 == 0 and number <= 2 ^ 53 and number >= -2 ^ 53 then
@@ -31,7 +31,7 @@ local function whole(value, otherwise)
   return otherwise
 end
 
--- A packed list whose parts are of these types, numbers being whole; nil for anything else.
+-- Returns a packed list whose parts are of these types, numbers being whole. nil for anything else.
 local function unpacked(packed, types)
   local is_read, values = pcall(cmsgpack.unpack, packed)
   if not is_read or type(values) ~= 'table' then
@@ -46,24 +46,24 @@ local function unpacked(packed, types)
   return values
 end
 
--- Fields of a hash, as HMGET gives them; none when the key holds something else.
+-- Returns fields of a hash, as HMGET gives them, none when the key holds something else.
 local function read_fields(key, ...)
   local values = redis.pcall('HMGET', key, ...)
   return values.err and {} or values
 end
 
--- A whole number as text; '..' would round it to 14 digits.
+-- Returns a whole number as text. '..' would round the number to 14 digits.
 local function text(number)
   return string.format('%.0f', number)
 end
 
 local now_text = text(now)
 
--- Whether '<' compares byte by byte here, as sorted sets do. It follows the locale that the server was
+-- True when '<' compares byte by byte here, as sorted sets do. '<' follows the locale that the server was
 -- started in: elsewhere 'B' stands behind 'a', digits behind letters, and hyphens count for nothing.
 local FOLLOWS_BYTES = 'B' < 'a' and '9' < 'A' and 'CZ' < 'H' and 'CH' < 'D' and 'a-b' < 'aa'
 
--- Whether a text stands before another one in a sorted set.
+-- Returns whether a text stands before another one in a sorted set.
 local function is_before(one, other)
   if FOLLOWS_BYTES then
     return one < other

@@ -1,12 +1,11 @@
--- What a script adds up and writes once at its end: counters and claims of pods. Goes with
--- start.lua.
+-- Counters and claims of pods, which a script adds up and writes once at the end. Goes with start.lua.
 
 local counts = {}
 
 local owned = {}
 
--- Adds to a number in a hash; one that cannot be read begins anew. The number after it. What has been
--- counted is done, so a key of another type stops nothing.
+-- Adds to a number in a hash, and returns the sum. A number that cannot be read begins anew. The counted
+-- change is done, so a key of another type stops nothing.
 local function add_up(key, field, by)
   local sum = redis.pcall('HINCRBY', key, field, by)
   if type(sum) == 'table' then

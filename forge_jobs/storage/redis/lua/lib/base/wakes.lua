@@ -2,8 +2,8 @@
 
 local topics, woken = {}, {}
 
--- So long a queue is waited for after somebody has found too little in it, and so much later the next
--- one to find too little notes it again.
+-- A queue counts as waited for so long after a claim has found too little. So much later the next such
+-- claim notes the wait again.
 local WAITED_FOR, NOTED_AGAIN = 60000000, 10000000
 
 -- Of queues whose record a script has read anyway: until when they are waited for, false for never.
@@ -14,7 +14,7 @@ local function wall_time()
   return ARGV[1] == '' and now or server_time()
 end
 
--- Notes that somebody waits for jobs of a queue; whether that was so before.
+-- Notes that a caller waits for jobs of a queue. Returns whether one did before.
 local function note_waiting(base)
   local time = wall_time()
   local waits = whole(waits_of[base], 0)
@@ -25,14 +25,14 @@ local function note_waiting(base)
 end
 
 -- topic: 'beat', 'fleet', 'handover' or 'letters'
-local function ring(topic)
+local function wake(topic)
   if not topics[topic] then
     topics[topic] = true
     topics[#topics + 1] = topic
   end
 end
 
-local function ring_queue(base)
+local function wake_queue(base)
   woken[base] = true
 end
 
@@ -44,8 +44,8 @@ local function is_waited_for(base)
   return waits and whole(waits, 0) > wall_time()
 end
 
--- A queue has a channel of its own, which nobody hears who does not serve it. Nothing is published
--- while nobody waits.
+-- A queue has a channel of its own, which only pods that serve the queue hear. Nothing is published while
+-- no caller waits.
 local function flush_topics()
   for base in pairs(woken) do
     if is_waited_for(base) then

@@ -1,6 +1,6 @@
 -- Writes of many arguments, and writes to indexes that are done once at the end. Goes with start.lua.
 
--- redis.call with any number of arguments after the key; `unpack` has a limit.
+-- redis.call with any number of arguments after the key. `unpack` has a limit.
 local function call_many(command, key, arguments)
   local number = #arguments
   for first = 1, number, 400 do
@@ -8,8 +8,8 @@ local function call_many(command, key, arguments)
   end
 end
 
--- Writes to indexes, collected: one call for many jobs. They are done by flush_writes, at the end of
--- the script or before something reads them; a job may change its place once in between.
+-- Writes to indexes, collected: one call for many jobs. flush_writes does them, at the end of the script or
+-- before the index is read. A job may change its place once in between.
 local writes = { ZREM = {}, ZADD = {}, SREM = {} }
 local order = {}
 
@@ -25,13 +25,13 @@ local function later(command, key, first, second)
   arguments[#arguments + 1] = second
 end
 
--- Whether an error says that a key holds something of another type.
+-- Returns whether an error says that a key holds something of another type.
 local function is_wrong_type(error)
   local words = type(error) == 'table' and error.err or error
   return type(words) == 'string' and string.find(words, 'WRONGTYPE', 1, true) ~= nil
 end
 
--- The answer of a command on a key of one record; nil when the key holds something else.
+-- Returns the answer of a command on a key of one record, nil when the key holds something else.
 local function read_record(...)
   local answer = redis.pcall(...)
   if type(answer) ~= 'table' or not answer.err then
@@ -39,7 +39,7 @@ local function read_record(...)
   end
 end
 
--- How many commands a script that reads many bases has run, as far as it says so.
+-- How many commands a script that reads many bases has run, as far as the script says.
 local spent = 0
 
 local function spend(commands)

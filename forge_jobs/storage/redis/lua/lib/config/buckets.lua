@@ -1,8 +1,8 @@
--- Rate limits by the generic cell rate algorithm: a level that leaks; see the module rate_limits.
+-- Rate limits by the generic cell rate algorithm: a level that leaks. See the module rate_limits.
 --
--- Hash 'limits': scope -> msgpack of { capacity, period, token, leak, level, updated, overridden,
--- the last turn given to a job that waits for tokens, 0 for none }.
--- A token adds `token` to the level, a microsecond takes `leak`; all whole numbers below 2^53.
+-- Hash 'limits': scope -> msgpack of { capacity, period, token, leak, level, updated, overridden, the last
+-- turn given to a job that waits for tokens, 0 for none }. A token adds `token` to the level, a microsecond
+-- takes `leak`. All are whole numbers below 2^53.
 
 local BUCKET = { 'number', 'number', 'number', 'number', 'number', 'number', 'boolean' }
 
@@ -31,7 +31,7 @@ local function store_bucket(base, scope, bucket)
   }))
 end
 
--- The level now; as it was written when that lies in the future.
+-- Returns the level now. A level that was written in the future stays.
 local function level_of(bucket)
   local elapsed = now - bucket.updated
   if elapsed <= 0 then
@@ -41,7 +41,8 @@ local function level_of(bucket)
   return math.max(0, bucket.level - elapsed * bucket.leak)
 end
 
--- Quotient, rounded down, and rest; exact, which '/' and '%' alone are not for large numbers.
+-- Returns the quotient, rounded down, and the rest. Both are exact, which '/' and '%' alone are not for
+-- large numbers.
 local function divide(number, divisor)
   local rest = math.fmod(number, divisor)
   return (number - rest) / divisor, rest

@@ -1,9 +1,9 @@
--- Schedules, and what they have fired that is still to be brought to its queue.
+-- Schedules, and the jobs they have fired that are still to be brought to a queue.
 --
--- Hash 'schedules': name -> msgpack of the FIELDS; next_at and last_fired_at are false when unset.
--- Zset 'due': those that fire by themselves, by next_at. Hash 'outbox': number -> msgpack of { name,
--- fired_at or false, jobs }, the jobs opaque; 'outbox_seq' the last number, which is that time or more.
--- So a fleet that lost its last writes gives no number again, as long as its clock goes on.
+-- Hash 'schedules': name -> msgpack of the FIELDS. next_at and last_fired_at are false when unset. Zset
+-- 'due': schedules that fire by themselves, by next_at. Hash 'outbox': number -> msgpack of { name,
+-- fired_at or false, jobs }, the jobs opaque. 'outbox_seq': the last number, which is that time or more. So
+-- a fleet that lost the last writes gives no number again, as long as the clock goes on.
 
 local FIELDS = {
   'spec', 'version', 'paused', 'edited', 'deleted', 'next_at', 'last_fired_at', 'fired', 'skipped',
@@ -19,8 +19,8 @@ local function fits(field, value, unset)
   return type(value) == type(unset) and (type(unset) ~= 'number' or whole(value))
 end
 
--- The schedule, deleted or not; nil when there is none. `spoilt` names the fields that cannot be
--- read, which are as in a new one.
+-- Returns the schedule, deleted or not, nil when there is none. `spoilt` names the fields that cannot be
+-- read, which are as in a new schedule.
 local function load_schedule(base, name)
   local packed = redis.call('HGET', base .. ':schedules', name)
   if not packed then

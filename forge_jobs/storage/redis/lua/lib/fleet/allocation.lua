@@ -13,7 +13,7 @@ local function live_slots(base)
   return live, void
 end
 
--- Version, max_workers, whether jobs wait, and per live pod its host, target, grant and whether it
+-- Returns version, max_workers, whether jobs wait, and per live pod host, target, grant and whether the pod
 -- drains. nil when there is no such queue.
 local function allocation(base)
   local version, max_workers =

@@ -1,22 +1,21 @@
--- The fleet's own records of pods. Every queue that a pod declares has its copy of the lease, which
--- gates claims and grants there; see queues.lua.
+-- The fleet's own records of pods. Every queue that a pod declares has a copy of the lease, which gates
+-- claims and grants there. See queues.lua.
 --
--- Hash 'pod:<host>': epoch, doc (what the pod says of itself, JSON, opaque here), started, beat,
--- published (JSON, kind -> queue or null), lease_until, draining ('1'), gauges (JSON), gauges_minute.
--- Zset 'pods': pods by lease_until.
--- Set 'queues': the names of all queues.
+-- Hash 'pod:<host>': epoch, doc (what the pod says of itself, JSON, opaque here), started, beat, published
+-- (JSON, kind -> queue or null), lease_until, draining ('1'), gauges (JSON), gauges_minute. Zset 'pods':
+-- pods by lease_until. Set 'queues': the names of all queues.
 
 local function pod_key(base, host)
   return base .. ':pod:' .. host
 end
 
--- Whether the pod has the lease of this epoch, run out or not.
+-- Returns whether the pod has the lease of this epoch, run out or not.
 local function is_of(base, host, epoch)
   return (read_record('HGET', pod_key(base, host), 'epoch') or '') == epoch
 end
 
--- Renews the lease of a pod: whether it is held, not when it ran out or is of another epoch; and what
--- the pod says of itself, '' for one of another epoch.
+-- Renews the lease of a pod. Returns whether the lease is held (not when run out, or of another epoch), and
+-- what the pod says of itself, '' for one of another epoch.
 local function renew_pod(base, host, epoch, lease_for, lives)
   local key = pod_key(base, host)
   local found, lease_until, doc = unpack(read_fields(key, 'epoch', 'lease_until', 'doc'))

@@ -1,10 +1,10 @@
--- A pod's slot: its lease, target and grant in one queue that it declares.
+-- A pod's slot: the lease, target and grant in one queue that the pod declares.
 --
 -- Hash 'slots': pod -> msgpack of { epoch, lease_until, target, grant, draining }.
 
 local SLOT = { 'string', 'number', 'number', 'number', 'boolean' }
 
--- One that cannot be read is void: its pod registers again.
+-- A slot that cannot be read is void: the pod registers again.
 local VOID = { '', 0, 0, 0, false }
 
 local function unpack_slot(packed)
@@ -40,7 +40,7 @@ local function is_live(slot, epoch)
   return slot ~= nil and slot.lease_until > now and (epoch == nil or slot.epoch == epoch)
 end
 
--- Renews the lease of a pod here; false when it ran out or is of another epoch.
+-- Renews the lease of a pod here. Returns false when the lease ran out or is of another epoch.
 local function renew_slot(base, host, slot, epoch, lease_for)
   if not is_live(slot, epoch) then
     return false
@@ -50,7 +50,7 @@ local function renew_slot(base, host, slot, epoch, lease_for)
   return true
 end
 
--- Whether a pod may claim from the queue now.
+-- Returns whether a pod may claim from the queue now.
 local function is_open(base, host, epoch)
   local paused, cooldown_until, waits, workers = unpack(
     redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until', 'waits', 'max_workers')

@@ -1,5 +1,6 @@
--- Letters of dead jobs: hash 'letter:<id> <token>', packed errors among its fields; zset 'letters:<queue>'
--- of those for a queue, by when; zset 'letters' of these queues, by when the first was written.
+-- Letters of dead jobs: hash 'letter:<id> <token>', with packed errors among the fields. Zset
+-- 'letters:<queue>': the letters for a queue, by when they were written. Zset 'letters': these queues, by
+-- when the first letter was written.
 
 local COPIED = { 'payload', 'priority', 'tags', 'schedule', 'doc', 'enqueued' }
 
@@ -24,5 +25,5 @@ local function write_letter(base, job, to, cause)
   redis.call('HSET', base .. ':letter:' .. name, unpack(fields))
   redis.call('ZADD', base .. ':letters:' .. to, now, name)
   redis.call('ZADD', base .. ':letters', 'NX', now, to)
-  ring('letters')
+  wake('letters')
 end

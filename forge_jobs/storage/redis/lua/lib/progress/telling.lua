@@ -1,5 +1,5 @@
 -- Progress and logs. Hash 'prog:<id>': '' -> packed { token, at, JSON of the progress }, attempt -> packed
--- { token, count of the last line in its run, its number in the attempt, bytes of all lines }.
+-- { token, count of the last line in the run, number of that line in the attempt, bytes of all lines }.
 -- List 'log:<id>:<attempt>': packed lines { number, at, level, text, token, bytes of earlier lines }.
 local HEAD = { 'number', 'number', 'number', 'number' }
 local LINE = { 'number', 'number', 'number', 'string', 'number', 'number' }

@@ -1,8 +1,8 @@
 -- Edges: hash 'waits:<id>' of a child, parent -> 'state policy seq'. The states are those of the module
--- model.edges. seq is the number of the newest news that counted, in the parent's queue; 0 for none.
+-- model.edges. seq is the number of the newest handover that counted, in the parent's queue, 0 for none.
 -- The field 'waits' of a blocked job counts the edges that have not settled. Used with jobs.lua.
 
--- State, policy and seq, all texts; nil when there is no such edge.
+-- Returns state, policy and seq, all texts, nil when there is no such edge.
 local function parse_edge(value)
   if value then
     return string.match(value, '^(%S+) (%S+) (%d+)$')
@@ -29,14 +29,14 @@ local function unsettled(base, id)
   return found
 end
 
--- So many edges of a blocked job have settled: it is pending when they were the last.
+-- Settles so many edges of a blocked job, which is pending when they were the last.
 local function settle_edges(base, job, settled)
   local key = base .. ':j:' .. job.id
   if redis.call('HINCRBY', key, 'waits', -settled) > 0 then
     return
   end
   set_status(base, job, 'pending')
-  -- As the text it is: a time that a user gave may be too far away for an exact number.
+  -- As text, because a time that a user gave may be too far away for an exact number.
   local run_at = (job.requested or 0) > now and redis.call('HGET', key, 'requested') or text(now)
   job.run_at = tonumber(run_at)
   redis.call('HSET', key, 'status', 'pending', 'cause', 'parents_settled', 'run_at', run_at)

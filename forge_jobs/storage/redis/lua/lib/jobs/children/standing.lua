@@ -1,7 +1,7 @@
--- Whether a parent knows of a child that waits for it. Used with jobs, endings and news.
+-- Finds out whether a parent knows of a child that waits for the parent. Used with jobs, endings and handing.
 
 local function is_told(base, parent, child)
-  for _, record in ipairs(news_of(base, parent)) do
+  for _, record in ipairs(handovers_of(base, parent)) do
     if read_record('HEXISTS', base .. ':told:' .. record[1], child) == 1 then
       return true
     end
@@ -9,8 +9,8 @@ local function is_told(base, parent, child)
   return false
 end
 
--- Nobody will tell the child, whose edge is open or held. A parent that has ended says no more to an open
--- edge, nor that it is done to a held one.
+-- Returns whether no handover will come to the child, whose edge is open or held. A parent that has ended
+-- hands nothing more over to an open edge, and no success to a held one.
 local function is_lost(base, parent, child, state)
   local status = redis.call('HGET', base .. ':j:' .. parent, 'status')
   if is_told(base, parent, child) then

@@ -1,8 +1,8 @@
 -- Claims the first due jobs of a queue. Used with jobs, slots, finding, claims, unreadable, taking.
 --
--- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over,
--- whether a step before has made claims }. The payloads of the claims are so many bytes at most; the
--- first one of all steps comes whatever its size.
+-- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over, whether a step before has
+-- made claims }. The payloads of the claims are so many bytes at most. The first one of all steps comes
+-- whatever the size.
 
 -- Out of the lines, and to where claims are listed.
 local function move(base, host, picked, before)
@@ -12,7 +12,7 @@ local function move(base, host, picked, before)
   end
 end
 
--- Puts back what nobody is told of, as a key of another type has ended the step.
+-- Puts back claims that no pod hears of, as a key of another type has ended the step.
 local function put_back(base, host, picked, before)
   for _, entry in ipairs(picked) do
     local line = entry.line

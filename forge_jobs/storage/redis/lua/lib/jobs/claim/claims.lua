@@ -1,6 +1,6 @@
 -- Claims: who holds a job. Used with jobs.lua.
 
--- The job, nil when there is none; of a plain one only what its end needs.
+-- Returns the job, nil when there is none. Of a plain job only what the end needs.
 local function load_to_end(base, id)
   local values = read_fields(base .. ':j:' .. id, 'status', 'token', 'host', 'more')
   if values[4] or values[1] ~= 'in_progress' then
@@ -36,7 +36,7 @@ local function is_current(job, token, host)
   return job ~= nil and job.status == 'in_progress' and job.token == token and job.host == host
 end
 
--- The pod of the last claim stays with the job, so it is known until somebody claims again.
+-- The pod of the last claim stays with the job, and so is known until the next claim.
 local function is_repeat(job, token, host)
   return token > 0 and job.settled == token and (job.token ~= token or job.host == host)
 end
@@ -65,7 +65,7 @@ local function list_claims(base, host, before)
   own(host, #all)
 end
 
--- The record of a claimed job may be gone, and with it who had claimed it.
+-- The record of a claimed job may be gone, and with the record the pod that had claimed the job.
 local function forget_claim(base, id)
   redis.call('ZREM', base .. ':claimed', id)
   redis.call('ZREM', base .. ':started', id)

@@ -3,8 +3,8 @@
 -- The lines of a priority are read in the order of their bounds, and only as far as a job of them may
 -- come before those at hand. Of few lines all are read.
 
--- One step reads so many lines of many, and so many lines and jobs together. Where more than MOST_READ
--- have jobs due within one STEP, these are claimed in the order of their lines.
+-- A step reads so many lines of many, and so many lines and jobs together. Where more than MOST_READ have
+-- jobs due within one STEP, these are claimed in the order of their lines.
 local MOST_READ, MOST_WORK, LAST = 150, 250, math.huge
 
 -- Reads the next lines of a level that may have the first job. The bound of those that are left.

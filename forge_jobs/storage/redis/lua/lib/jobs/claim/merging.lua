@@ -7,7 +7,7 @@ local function comes_first(one, other)
   return one.run_at < other.run_at
 end
 
--- Moves a line to where it belongs, when only the line `at` this place may be behind the two below it.
+-- Moves a line to the right place, when only the line `at` this place may be behind the two below.
 local function sink(heap, size, at)
   local line = heap[at]
   local job, child = line.jobs[line.at], 2 * at
@@ -47,9 +47,9 @@ local function take_top(heap)
   heap[last] = nil
 end
 
--- Moves the jobs of a line to `picked` until one of another comes first, or one due at `bound` may.
--- Whether the line has more. A job with a crash on record goes to a worker only: what may kill its
--- process must not take others' claims with it.
+-- Moves the jobs of a line to `picked` until one of another line comes first, or one due at `bound` may.
+-- Returns whether the line has more. A job with a crash on record goes to a worker only: a crash of the
+-- process must not take the claims of other jobs along.
 local function follow(base, line, other, picked, demand, bound)
   local most = line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit
   local number = #picked

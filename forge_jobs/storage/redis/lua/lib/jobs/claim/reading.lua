@@ -1,10 +1,11 @@
 -- Reads the due jobs of lines, page by page. Used with ready.lua.
 
--- So many expired jobs a claim passes over. Its caller takes them away; what is behind is left till then.
+-- A claim passes over so many expired jobs. The caller takes them away. Jobs behind them are left till
+-- then.
 local MOST_EXPIRED = 5000
 local met = 0
 
--- Per due job of a page whether its time has run out; nil when no job's has.
+-- Returns per due job of a page whether the time has run out, nil when no job's has.
 local function expired_of(base, page, may_expire)
   if not may_expire or not page[1] or tonumber(page[2]) > now then
     return nil
@@ -21,8 +22,8 @@ local function expired_of(base, page, may_expire)
   return found
 end
 
--- Reads the next due jobs of a line, `size` and then twice as many; false when there are none. `ahead`
--- is then when the next one is due, if that was read.
+-- Reads the next due jobs of a line, `size` and then twice as many. Returns false when there are none.
+-- `ahead` is then when the next one is due, if that was read.
 local function read_on(base, line, size, may_expire)
   local key, jobs = base .. ':ready:' .. line.name, {}
   size = math.max(size, line.read)
@@ -47,7 +48,7 @@ local function read_on(base, line, size, may_expire)
   return jobs[1] ~= nil
 end
 
--- Whether so many expired jobs were met that others may stand behind them.
+-- Returns whether so many expired jobs were met that others may stand behind them.
 local function is_stuck()
   return met >= MOST_EXPIRED
 end

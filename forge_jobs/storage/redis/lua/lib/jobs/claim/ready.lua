@@ -33,9 +33,9 @@ local function leave_lines(base, picked)
   end
 end
 
--- The earliest due time in the lines; with `only_ahead` of jobs that are not due yet. Zero where one is
--- due. nil when there is none. A line whose bound says that it comes later is not read, so the one with
--- the earliest bound is read first. Of many lines the answer may be late by one STEP.
+-- Returns the earliest due time in the lines. With `only_ahead` of jobs that are not due yet. Zero where
+-- one is due, nil when there is none. A line whose bound is later is not read, so the line with the
+-- earliest bound is read first. Of many lines the answer may be late by one STEP.
 local function earliest_in_lines(base, only_ahead)
   local listed = redis.call('ZRANGE', base .. ':lines', 0, -1, 'WITHSCORES')
   local from, earliest = only_ahead and '(' .. now_text or '-inf', nil

@@ -6,7 +6,7 @@ local MORE = {
 }
 local NOTHING_MORE = { status = 'pending', attempt = 0 }
 
--- What a job has that is not plain; without its attempt when a number cannot be read.
+-- Returns what a job has that is not plain, without the attempt when a number cannot be read.
 local function read_more(key)
   local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished,
     snoozed = unpack(redis.call('HMGET', key, unpack(MORE)))
@@ -21,8 +21,8 @@ local function read_more(key)
   }
 end
 
--- Writes one claim; gives it in the order of job_rows.py, and what it was before. Nothing is written
--- for a job whose record cannot be read (nil), nor for a payload beyond `room` (false).
+-- Writes one claim. Returns the claim in the order of job_rows.py, and the status before. Nothing is
+-- written for a job whose record cannot be read (nil), nor for a payload beyond `room` (false).
 local function take(base, entry, host, worker, room)
   local key, line = base .. ':j:' .. entry.id, entry.line
   local values = read_fields(key, 'payload', 'doc', 'token', 'enqueued', 'more')

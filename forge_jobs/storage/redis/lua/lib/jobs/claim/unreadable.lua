@@ -5,8 +5,8 @@ local function put_on_hold(base, id, kind)
   redis.call('ZADD', base .. ':held:' .. kind, now, id)
 end
 
--- Puts a job on hold that is in no line any more; why. One without a record is in no list of
--- waiting jobs any more either: nothing is left to be read, and its id may be enqueued anew.
+-- Puts a job on hold that is in no line any more. Returns why. A job without a record is in no list of
+-- waiting jobs any more either: nothing is left to be read, and the id may be enqueued anew.
 local function set_aside(base, id, kind)
   local key = base .. ':j:' .. id
   if redis.call('EXISTS', key) == 0 then

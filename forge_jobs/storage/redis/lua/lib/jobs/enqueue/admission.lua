@@ -1,4 +1,4 @@
--- What is to become of a new job. Writes nothing.
+-- Decides on a new job. Writes nothing.
 
 -- A value that is not set is nil.
 local function to_template(fields)
@@ -18,7 +18,7 @@ local function to_job(fields, templates)
   }
 end
 
--- The content of a stored job: kind, payload, status, fingerprint; nil when there is none.
+-- Returns the content of a stored job: kind, payload, status, fingerprint. nil when there is none.
 local function content_of(base, id)
   local kind, payload, status, fingerprint = unpack(
     redis.call('HMGET', base .. ':j:' .. id, 'kind', 'payload', 'status', 'fingerprint')
@@ -32,12 +32,12 @@ local function is_same(job, stored)
   elseif job.fingerprint and stored.fingerprint then
     return job.fingerprint == stored.fingerprint
   end
-  -- The payload of a job that is not to be kept goes when it ends.
+  -- The payload of a job that is not to be kept goes with the end.
   local is_dropped = stored.payload == '' and ENDED[stored.status]
   return job.kind == stored.kind and (is_dropped or job.payload == stored.payload)
 end
 
--- Whether any of the ids is stored: mostly none is.
+-- Returns whether any of the ids is stored. Mostly none is.
 local function is_any_stored(base, jobs)
   local found = 0
   for first = 1, #jobs, 400 do
@@ -50,7 +50,7 @@ local function is_any_stored(base, jobs)
   return found > 0
 end
 
--- The word for one job, and the job that it stands for; see meeting.lua.
+-- Returns the word for one job, and the job that holds the key or has the id. See meeting.lua.
 local function admit(base, job, call)
   local stored = call.accepted[job.id] or call.may_be_stored and content_of(base, job.id)
   if stored and not is_same(job, stored) then

@@ -1,6 +1,6 @@
--- Whether jobs about to be stored are, or were, in another queue. Used with locators.
+-- Finds jobs about to be stored that are, or were, in another queue. Used with locators.
 
--- The locators of ids from `first` to `last`, false for none; nil when they are elsewhere by now.
+-- Returns the locators of ids from `first` to `last`, false for none. nil when they are elsewhere by now.
 local function read_locators(group, first, last)
   local key, ids, _, source = unpack(group)
   local read = try('HMGET', key, unpack(ids, first, last))
@@ -13,9 +13,9 @@ local function read_locators(group, first, last)
   return read
 end
 
--- Adds to `found` the ids that are, or were, in another queue, each with its locator; answers whether
--- any has a locator at all, and nil when the locators are elsewhere by now. before: id -> locator of
--- those that have one in another slot
+-- Adds to `found` the ids that are, or were, in another queue, with their locators. Returns whether any id
+-- has a locator at all, nil when the locators are elsewhere by now. before: id -> locator of ids that have
+-- one in another slot.
 local function find_foreign(queue, group, found, before)
   local _, ids, known = unpack(group)
   local any = false
@@ -37,7 +37,7 @@ local function find_foreign(queue, group, found, before)
   return any
 end
 
--- The ids that are, or were, in another queue, and whether any has a locator; nil as above.
+-- Returns the ids that are, or were, in another queue, and whether any has a locator. nil as above.
 local function foreign_locators(queue, groups)
   local found, any = {}, false
   for _, group in ipairs(groups) do

@@ -1,6 +1,6 @@
--- Writes planned jobs; see storing.lua. Used with templates.
+-- Writes planned jobs. See storing.lua. Used with templates.
 
--- What jobs of one template do not share.
+-- Writes what jobs of one template do not share.
 local function write_own(base, job, key)
   if job.fingerprint then
     redis.call('HSET', key, 'fingerprint', job.fingerprint)
@@ -62,7 +62,7 @@ local function insert_all(base, jobs)
       scored[#scored + 1] = line_score(template.priority, template.due)
       scored[#scored + 1] = template.line
       if template.due <= now then
-        ring_queue(base)
+        wake_queue(base)
       end
     end
   end

@@ -1,8 +1,8 @@
--- Links: children that are stored are noted with a parent, which tells them of its end. Used with jobs,
--- endings and news.
+-- Links: children that are stored are noted with a parent, whose end is handed over to them. Used with
+-- jobs, endings and handing.
 --
--- A link: { parent, what if it is not there, { { child, edge } .. } }. What: 'missing', a refusal; 'told',
--- as a parent that was removed before it ended; 'left'.
+-- A link: { parent, what if there is no parent, { { child, edge } .. } }. 'missing': a refusal. 'told': as
+-- of a parent that was removed before the end. 'left': nothing.
 
 local function missing_parents(base, links)
   local missing = {}
@@ -15,7 +15,7 @@ local function missing_parents(base, links)
   return missing
 end
 
--- The children of a parent that has ended are told at once.
+-- The end of a parent that has ended is handed over at once.
 local function write_link(base, id, otherwise, edges)
   local flat = {}
   for _, edge in ipairs(edges) do
@@ -25,10 +25,10 @@ local function write_link(base, id, otherwise, edges)
   if status and not ENDED[status] then
     note_children(base, id, flat)
   elseif status or otherwise ~= 'left' then
-    call_many('HSET', add_news(base, id, status or 'cancelled'), flat)
+    call_many('HSET', add_handover(base, id, status or 'cancelled'), flat)
   end
   if status and ENDED[status] then
-    -- It may be requeued, and end again.
+    -- The parent may be requeued, and end again.
     redis.call('HSET', base .. ':j:' .. id, 'kids', '1', 'more', '1')
   end
 end

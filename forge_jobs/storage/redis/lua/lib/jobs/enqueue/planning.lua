@@ -1,10 +1,10 @@
--- What is to become of the jobs of one request; see storing.lua. Writes nothing.
+-- Decides on the jobs of one request. See storing.lua. Writes nothing.
 
 local REFUSALS = { other = true, held = true, again = true }
 local NEW = { new = true, ['new+'] = true }
 
--- Whether one of the jobs may not be stored here since its locator was written: it has been taken to
--- another queue, or the locator has been taken away.
+-- Returns whether one of the jobs may not be stored here since the locator was written: the job has been
+-- taken to another queue, or the locator has been taken away.
 local function is_barred(base, request)
   local barred, marks = base .. ':barred', request[ENQUEUE.marks]
   if #marks == 0 or redis.call('EXISTS', barred) == 0 then
@@ -18,12 +18,12 @@ local function is_barred(base, request)
   return false
 end
 
--- Whether a step before has found something else: { word, id }. A repeat may have come since.
+-- Returns whether a step before has found something else: { word, id }. A repeat may have come since.
 local function is_overtaken(expected, word, id)
   return expected and not string.find(word, '^repeat') and (expected[1] ~= word or expected[2] ~= id)
 end
 
--- What becomes of the jobs; sets request.plan. Answers the whole answer when it is a refusal.
+-- Plans the jobs in request.plan. Returns the whole answer when the answer is a refusal.
 local function plan_jobs(base, request)
   local elsewhere, any = foreign_locators(request[ENQUEUE.queue], request[ENQUEUE.locators])
   if not elsewhere then
@@ -39,7 +39,7 @@ local function plan_jobs(base, request)
   if #missing > 0 then
     return { 'missing', missing }
   end
-  -- Every stored job has a locator. Where another step has written those, there is one in any case.
+  -- A stored job has a locator. Where another step has written the locators, there is one in any case.
   any = any or #request[ENQUEUE.locators] == 0 and is_any_stored(base, request[ENQUEUE.jobs])
   local plan = { jobs = {}, words = {}, all_new = true, replacing = {} }
   local call = { accepted = {}, held = {}, merged = {}, replacing = plan.replacing, may_be_stored = any }

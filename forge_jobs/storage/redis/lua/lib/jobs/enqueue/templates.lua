@@ -1,4 +1,5 @@
--- What many jobs share, their template, prepared once; see inserting.lua. Used with jobs and lists.
+-- Prepares the template of many jobs, the values that they share, once. See inserting.lua. Used with jobs
+-- and lists.
 
 local function due_at(template)
   if template.delay then

@@ -1,6 +1,6 @@
 -- Applies an outcome to the job of a claim. Used with jobs, endings, queues, outcomes.
 
--- Whether the outcome is overruled: the job was asked to cancel.
+-- Returns whether the outcome is overruled: the job was asked to cancel.
 local function is_cancelled(job, outcome, mode)
   return job.cancel and not (outcome.status == 'done' and mode ~= 'revive')
 end

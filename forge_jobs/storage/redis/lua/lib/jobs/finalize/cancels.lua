@@ -1,4 +1,4 @@
--- The end of a job that nobody runs. Used with jobs.lua and endings.lua.
+-- The end of a job that no worker runs. Used with jobs.lua and endings.lua.
 
 local function cancel_waiting(base, job, cause)
   stop_waiting(base, job)

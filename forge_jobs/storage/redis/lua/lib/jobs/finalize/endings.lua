@@ -1,9 +1,9 @@
--- What every end of a job has in common, whoever decided it. Used with jobs.lua.
+-- The common part of every end of a job. Used with jobs.lua.
 
 local kept, letters_for = {}, {}
 
--- Whether retention keeps jobs of this status; else the payload goes at once. And the queue for letters
--- of dead jobs, false for none.
+-- Returns whether retention keeps jobs of this status, else the payload goes at once. Then the queue for
+-- letters of dead jobs, false for none.
 local function keeps(base, status)
   local name = base .. ' ' .. status
   if kept[name] == nil then
@@ -13,25 +13,25 @@ local function keeps(base, status)
   return kept[name], letters_for[base]
 end
 
--- A new record of news; answers the key of its children. Numbers go on with the time, so that a queue
--- which lost its last writes gives none again: children void news that they have heard.
-local function add_news(base, id, status)
+-- Writes a new handover record. Returns the key of the children. Numbers go on with the time, so that a
+-- queue which lost the last writes gives none again: children void handovers that they had already.
+local function add_handover(base, id, status)
   local last = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
   local seq = text(math.max(last + 1, now))
   redis.call('HSET', base .. ':queue', 'handover_seq', seq)
   redis.call('ZADD', base .. ':handovers', now, seq .. ' ' .. id .. ' ' .. status)
-  ring('handover')
+  wake('handover')
   return base .. ':told:' .. seq
 end
 
--- Hands the end over to the children that wait for it, however many they are.
+-- Hands the end over to the children that wait for the job, however many they are.
 local function tell_children(base, id, status)
   local kids = base .. ':kids:' .. id
-  -- When its children cannot be read, the sweep tells them.
+  -- When the children cannot be read, the sweep hands the end over.
   if (read_record('HLEN', kids) or 0) == 0 then
     return
   end
-  local told = add_news(base, id, status)
+  local told = add_handover(base, id, status)
   redis.call('RENAME', kids, told)
 end
 
@@ -41,8 +41,8 @@ local function free_key(base, job)
   end
 end
 
--- Into a terminal status; the job is in no index of waiting or claimed ones any more.
--- changes: fields and values in turn that are to be written beside
+-- Ends a job that is in no index of waiting or claimed jobs any more. changes: fields and values in turn
+-- that are to be written beside.
 local function end_job(base, job, status, cause, changes)
   local key = base .. ':j:' .. job.id
   set_status(base, job, status)

@@ -1,4 +1,4 @@
--- A job and the indexes it is in; callers have checked, nothing here decides. 'more': see keys.py.
+-- A job and the indexes of the job. Callers have checked, nothing here decides. 'more': see keys.py.
 
 local FIELDS = {
   'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',
@@ -8,7 +8,7 @@ local FIELDS = {
 
 local ENDED = { done = true, dead = true, cancelled = true }
 
--- The job without its texts, nil when there is none. What is not set is nil, counts are zero, and what
+-- Returns the job without texts, nil when there is none. Unset values are nil, counts are zero, and what
 -- cannot be read is as in a new job.
 local function load(base, id)
   local v = read_fields(base .. ':j:' .. id, unpack(FIELDS))
@@ -43,7 +43,7 @@ local function remove_ready(base, job)
   end
 end
 
--- Out of all that lists it as waiting; before run_at, crashes or hold of the job change.
+-- Takes the job out of all indexes of waiting jobs, before run_at, crashes or hold of the job change.
 local function stop_waiting(base, job)
   if job.hold then
     redis.call('ZREM', base .. ':held', job.id)
@@ -58,12 +58,12 @@ local function stop_waiting(base, job)
   end
 end
 
--- Into what lists it as waiting; after status, run_at and crashes of the job are set.
+-- Puts the job into the indexes of waiting jobs, after status, run_at and crashes of the job are set.
 local function start_waiting(base, job)
   if job.status ~= 'blocked' then
     add_ready(base, job)
     if job.run_at <= now then
-      ring_queue(base)
+      wake_queue(base)
     end
   end
   if job.expires then

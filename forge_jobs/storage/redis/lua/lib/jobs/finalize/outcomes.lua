@@ -1,8 +1,8 @@
--- What the end of a claim leaves on its job. Used with jobs.lua; see settling.lua.
+-- Writes what the end of a claim leaves on the job. Used with jobs.lua. See settling.lua.
 --
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
--- length and level, rate limit that it waits for, payload and doc of a new occurrence }, counts as 0 or
--- 1, texts and lengths false when there are none. delay is false for a job that keeps its due time.
+-- length and level, rate limit that the job waits for, payload and doc of a new occurrence }, counts as 0
+-- or 1, texts and lengths false when there are none. delay is false for a job that keeps the due time.
 local function to_outcome(parts)
   local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit,
     again = unpack(parts)
@@ -16,8 +16,7 @@ local function to_outcome(parts)
   }
 end
 
--- Without a delay the job was due when it was claimed. A due time ahead means that the clock went
--- back since.
+-- Without a delay the job was due at the claim. A due time ahead means that the clock went back since.
 local function due_again(job, outcome)
   return outcome.delay and now + outcome.delay or math.min(job.run_at, now)
 end

@@ -15,7 +15,7 @@ local function prepare_ends(base, outcome)
   outcome.listed, outcome.dated = {}, {}
 end
 
--- Ends a job by an outcome that is simple; its lists are written by list_plain_ends.
+-- Ends a job by an outcome that is simple. list_plain_ends writes the lists.
 local function end_plain(base, job, outcome)
   if not outcome.fields then
     prepare_ends(base, outcome)

@@ -1,4 +1,4 @@
--- Nothing of a job stays but what its timeline says. Used with jobs, endings and lists.
+-- Removes a job. Only the timeline stays. Used with jobs, endings and lists.
 
 local LISTED = {
   blocked = true, pending = true, failed = true, done = true, dead = true, cancelled = true,
@@ -13,7 +13,7 @@ local function remove_logs(base, id)
   redis.call('DEL', key)
 end
 
--- Out of every list that can be told without its record, of a job whose key is no record.
+-- Takes a job whose key is no record out of every list that is known without the record.
 local function remove_remains(base, id)
   if redis.call('DEL', base .. ':j:' .. id) == 0 then
     return 'not_found'
@@ -37,8 +37,8 @@ local function remove_remains(base, id)
   return 'changed'
 end
 
--- The job has ended, or is in no index of waiting ones any more. Its locator is in another slot:
--- zset 'gone' lists it by the time of removal until it has been taken away.
+-- Removes a job that has ended, or is in no index of waiting jobs any more. The locator is in another slot:
+-- zset 'gone' lists the job by the time of removal until the locator has been taken away.
 local function remove_job(base, job)
   local id = job.id
   remove_from_lists(base, job)
@@ -47,7 +47,7 @@ local function remove_job(base, job)
   end
   redis.call('ZREM', base .. ':results', id)
   if job.kids then
-    -- Those that still wait: for a job that has not ended, or that ended before they were requeued.
+    -- Children that still wait: for a job that has not ended, or that ended before they were requeued.
     tell_children(base, id, ENDED[job.status] and job.status or 'cancelled')
   end
   remove_logs(base, id)

@@ -1,9 +1,9 @@
 -- Ends claims. Used with jobs, claims, applying, plain_ends.
 --
--- An item: { id, token, number of its outcome, pod, unless it is the call's }; see outcomes.lua.
--- Modes: 'finalize'; 'release', which keeps the result; 'revive', only when stale for `stale_after`.
+-- An item: { id, token, number of the outcome, pod unless the call's }. See outcomes.lua. Modes:
+-- 'finalize', 'release', which keeps the result, and 'revive', only when stale for `stale_after`.
 
--- What becomes of an item: 'apply', 'repeat' of what its owner has done already, or false.
+-- Returns 'apply', 'repeat' of an end that the owner has stored already, or false.
 local function judge(job, token, host, mode, stale_after)
   if is_current(job, token, host) then
     return (mode ~= 'revive' or job.beat + stale_after <= now) and 'apply'
@@ -26,7 +26,7 @@ local function leaves_letter(base, status)
   return status == 'dead' and select(2, keeps(base, status))
 end
 
--- Per item whether it is settled. All are judged before any is applied.
+-- Returns per item whether the end is settled. All are judged before any is applied.
 local function settle(base, outcomes, items, mode, stale_after, owner)
   local jobs, verdicts, applied, ended = {}, {}, {}, {}
   for index = 1, #items do

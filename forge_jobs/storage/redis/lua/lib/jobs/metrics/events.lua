@@ -1,5 +1,5 @@
--- The timeline: zset 'events' by time, list 'ev:<id>' that of one job. Of one instant the later
--- appended comes later by a number its member begins with.
+-- The timeline: zset 'events' by time, list 'ev:<id>' that of one job. Of one instant the later appended
+-- event comes later, by a number at the start of the member.
 
 -- Retention takes an event from both. This ends what a fault may have left in one list alone.
 local EVENTS_KEPT_MS = 3650 * 86400000
@@ -16,7 +16,7 @@ local function named_event(at, member)
   return text(at) .. ' ' .. member
 end
 
--- least: the number it gets at least, so that events of several queues can be put in order
+-- least: the least number of the event, so that events of several queues can be put in order.
 local function append_event(base, at, kind, id, host, detail, least)
   local member = next_event(base, least or 0) .. cmsgpack.pack({ kind, id, host, detail })
   redis.call('ZADD', base .. ':events', at, member)
@@ -28,7 +28,7 @@ end
 
 local EVENT = { 'string', 'string', 'string', 'string' }
 
--- at, number, kind, job, host, detail; all of them '' where it cannot be read
+-- Returns at, number, kind, job, host, detail, all of them '' where the event cannot be read.
 local function unpack_event(at, member)
   local event = unpacked(string.sub(member, 17), EVENT) or { '', '', '', '' }
   return { at, whole(string.sub(member, 1, 16), 0), unpack(event) }

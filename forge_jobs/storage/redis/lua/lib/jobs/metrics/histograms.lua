@@ -18,7 +18,7 @@ end
 
 local LATENCY = { 'table', 'table' }
 
--- Nothing where it cannot be read.
+-- Returns nothing where the text cannot be read.
 local function unpack_latency(packed)
   return unpack(packed and unpacked(packed, LATENCY) or { {}, {} })
 end

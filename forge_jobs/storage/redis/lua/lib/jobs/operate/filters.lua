@@ -1,6 +1,5 @@
--- Which jobs a filter means. A filter comes as
--- { kinds, statuses, causes, tag, key, schedule, enqueued before, enqueued from }; a part that is
--- not set is false, or empty when it is a list.
+-- Matches jobs with a filter. A filter comes as { kinds, statuses, causes, tag, key, schedule, enqueued
+-- before, enqueued from }. A part that is not set is false, or empty when the part is a list.
 
 local FILTERED = { 'status', 'kind', 'cause', 'key', 'schedule', 'tags', 'enqueued' }
 
@@ -37,7 +36,7 @@ local function is_meant(filter, job)
     and (not filter.from or job.enqueued >= filter.from)
 end
 
--- Whether the job exists and is meant.
+-- Returns whether the job exists and is meant.
 local function matches(base, filter, id)
   local values = read_fields(base .. ':j:' .. id, unpack(FILTERED))
   if not values[1] then

@@ -1,6 +1,6 @@
--- Why a job is not requeued, whatever its status and whatever it waits for. Used with jobs, places.
+-- Why a job is not requeued, in any status and with any parents. Used with jobs, places.
 
--- What the job was to do may no longer be stored.
+-- A finished job may have no payload any more.
 local function refusal(base, job)
   return redis.call('HSTRLEN', base .. ':j:' .. job.id, 'payload') == 0 and 'finished' or nil
 end
@@ -17,7 +17,7 @@ local function is_key_taken(base, job)
   return is_taken
 end
 
--- Takes the job from where it waits, or is listed as ended.
+-- Takes the job out of the lists of waiting or ended jobs.
 local function leave(base, job)
   if WAITING[job.status] then
     stop_waiting(base, job)

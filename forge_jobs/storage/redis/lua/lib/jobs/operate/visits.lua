@@ -1,9 +1,10 @@
--- What operators do: one verb for each of the named jobs that the filter means. Used with jobs.lua
--- and filters.lua.
+-- Does a verb of operators to each of the named jobs that the filter means. Used with jobs.lua and
+-- filters.lua.
 
 local WAITING = { blocked = true, pending = true, failed = true }
 
--- Why the verb refuses the job for its status alone. row: of REFUSED in forge_jobs/model/filters.py.
+-- Returns why the verb refuses the job for the status alone. row: of REFUSED in
+-- forge_jobs/model/filters.py.
 local function refused_by(row, job)
   local by_status, unless = unpack(row)
   if not (job.hold and job.hold == unless) then
@@ -11,10 +12,9 @@ local function refused_by(row, job)
   end
 end
 
--- Answers { id, what became of it } in turn: 'changed', 'requested' or a refusal. What the filter
--- does not mean is left out. request: the filter (false: any job), the ids, what the verb refuses.
--- verb(base, job) changes the job, or refuses before it has changed anything; of_none(base, id) does
--- so where no job is.
+-- Answers { id, word } in turn: 'changed', 'requested' or a refusal. Jobs that the filter does not mean are
+-- left out. request: VISIT in requests.py. verb(base, job) changes the job, or refuses before any change.
+-- of_none(base, id) does so where no job is.
 local function visit(base, request, verb, of_none)
   local filter = request[VISIT.filter] and read_filter(request[VISIT.filter])
   local row = request[VISIT.refused]

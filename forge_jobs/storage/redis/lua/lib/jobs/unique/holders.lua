@@ -1,8 +1,8 @@
--- What a request with a unique key meets. Writes nothing. Used with jobs, places.
+-- Finds the jobs that a request with a unique key meets. Writes nothing. Used with jobs, places.
 --
--- Modes other than keep and error come with the request. String 'merged:<id>': the job that has the
--- content of the request with this id, and until when that is known. String 'cool:<key>': the job that
--- opened the window of the key, when, and until when. Both end by themselves.
+-- Modes other than keep and error come with the request. String 'merged:<id>': the job that has the content
+-- of the request with this id, and until when that is known. String 'cool:<key>': the job that opened the
+-- window of the key, when, and until when. Both end by themselves.
 local REPLACES = { replace = true, debounce = true, ['keep-last'] = true }
 local CHANGEABLE = { blocked = true, pending = true, failed = true }
 local FOLLOWS = { debounce = true, ['keep-last'] = true }
@@ -56,7 +56,8 @@ local function cooling_down(base, key)
   return id and tonumber(opened) <= now and now < tonumber(ends) and id
 end
 
--- Whether a job waits for the holder of its key; of one in the same call its request says so.
+-- Returns whether a job waits for the holder of the job's key. The request of a job of the same call says
+-- so.
 local function is_follow_up(base, id, call)
   local accepted = call.accepted[id]
   if accepted then

@@ -1,6 +1,6 @@
--- What becomes of a request with a unique key. Writes nothing. Used with places, holders.
+-- Decides on a request with a unique key. Writes nothing. Used with places, holders.
 --
--- Words: 'new', 'duplicate', 'replaced', 'held', a refusal; with a '+' where the job waits as the
+-- Words: 'new', 'duplicate', 'replaced', 'held' (a refusal), with a '+' where the job waits as the
 -- follow-up of another one.
 
 local function accept(job, call, place, status)
@@ -29,7 +29,7 @@ local function give_content(job, call, target)
   return target.follows and 'replaced+' or 'replaced', target.id
 end
 
--- The word for a request that is not stored yet, and the job that it stands for.
+-- Returns the word for a request that is not stored yet, and the job that stands for the request.
 local function meet(base, job, call)
   local mode = job.mode
   local merged = REPLACES[mode] and merged_into(base, job, call)

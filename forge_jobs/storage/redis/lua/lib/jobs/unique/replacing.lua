@@ -8,7 +8,7 @@ local function keep_for(key, value, length)
   redis.call('SET', key, value, 'PX', text(math.max(1, math.ceil(length / 1000))))
 end
 
--- A job that is due already keeps its place in the queue.
+-- A job that is due already keeps the place in the queue.
 local function due_of(base, request, job)
   local due = due_at(request.template)
   if request.at_most then
@@ -18,11 +18,11 @@ local function due_of(base, request, job)
   return due > now and due or math.min(job.due, now)
 end
 
--- What is asked of the job from now on: fields and values in turn. The id, the schedule, the parents and
--- what has become of the job stay.
+-- Returns what is asked of the job from now on: fields and values in turn. The id, the schedule, the
+-- parents and the history of the job stay.
 local function content_fields(request, due)
   local template = request.template
-  -- As the text it is: a time that a user gave may be too far away for an exact number.
+  -- As text, because a time that a user gave may be too far away for an exact number.
   local run_at = due == tonumber(template.run_at or '') and template.run_at or text(due)
   local fields = {
     'kind', template.kind, 'payload', request.payload, 'priority', template.priority, 'doc',

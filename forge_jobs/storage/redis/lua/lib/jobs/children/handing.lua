@@ -1,10 +1,10 @@
--- News of ended parents that are still to be told: zset 'handovers' of 'seq parent status' by when the
--- parent ended, hash 'told:<seq>' of child -> its queue's tag and failure policy.
+-- Handovers of ended parents that wait: zset 'handovers' of 'seq parent status' by when the parent ended,
+-- hash `told:<seq>` of child -> tag of the child's queue and failure policy.
 
 local records = {}
 
--- What there is of a parent: { seq, member, when }. All records are read once.
-local function news_of(base, parent)
+-- Returns the handovers of a parent: { seq, member, when }. All records are read once.
+local function handovers_of(base, parent)
   if not records[base] then
     records[base] = {}
     local listed = redis.call('ZRANGE', base .. ':handovers', 0, -1, 'WITHSCORES')
@@ -17,11 +17,11 @@ local function news_of(base, parent)
   return records[base][parent] or {}
 end
 
--- The parent has not ended after all: its children wait for its next end. News of a job that had its
--- id before stay.
-local function withdraw_news(base, parent)
+-- Withdraws the handovers of a parent that has not ended after all: the children wait for the next end.
+-- Handovers of an earlier job with the same id stay.
+local function withdraw_handovers(base, parent)
   local born = tonumber(redis.call('HGET', base .. ':j:' .. parent, 'enqueued'))
-  for _, record in ipairs(news_of(base, parent)) do
+  for _, record in ipairs(handovers_of(base, parent)) do
     local seq, member, at = unpack(record)
     if at >= born then
       local told = base .. ':told:' .. seq
@@ -32,9 +32,9 @@ local function withdraw_news(base, parent)
   end
 end
 
--- The child need not be told what it has not been told yet.
-local function drop_news(base, parent, child)
-  for _, record in ipairs(news_of(base, parent)) do
+-- Drops the handovers to a child that have not been delivered.
+local function drop_handovers(base, parent, child)
+  for _, record in ipairs(handovers_of(base, parent)) do
     local told = base .. ':told:' .. record[1]
     if read_record('HDEL', told, child) == 1 and redis.call('EXISTS', told) == 0 then
       redis.call('ZREM', base .. ':handovers', record[2])
@@ -42,7 +42,7 @@ local function drop_news(base, parent, child)
   end
 end
 
--- Notes children with a parent that is stored: its next end is told to them.
+-- Notes children with a parent that is stored. The parent's next end is handed over to them.
 local function note_children(base, parent, flat)
   call_many('HSET', base .. ':kids:' .. parent, flat)
   redis.call('HSET', base .. ':j:' .. parent, 'kids', '1', 'more', '1')

@@ -1,7 +1,8 @@
 -- allow-oom
--- Forgets children that have been told: { seq, parent, its status, child, when the parent ended,
--- whether the child's edge has not settled }. Such a child hears of the parent's next end too.
--- uses: jobs letters endings news
+-- Forgets handovers that are done: { seq, parent, status of the parent, child, when the parent ended,
+-- whether the child's edge has not settled }. A child whose edge has not settled gets the parent's next end
+-- too.
+-- uses: jobs letters endings handing
 local function is_there(base, parent, ended)
   local born = redis.call('HGET', base .. ':j:' .. parent, 'enqueued')
   return born and tonumber(born) <= ended
