@@ -25,7 +25,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.routing import Router
 from forge_jobs.handlers.spreading import spread_over
-from forge_jobs.model.filters import JobFilter, Page
+from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.model.progress import JobState, LogPage
 from forge_jobs.policy.admission import Explanation
@@ -317,13 +317,30 @@ class SyncJobClient:
 
         return run_by_hand(enqueued_within(around, requests, store, on_loop))
 
+    def count(
+        self,
+        which: JobFilter | None = None,
+        *,
+        at_most: int = MOST_COUNTED,
+        cursor: str | None = None,
+    ) -> Count:
+        """See ``JobClient.count``."""
+        return self._call(lambda client: client.count(which, at_most=at_most, cursor=cursor))
+
     # Last, because the name hides the builtin from the annotations below.
 
     def list(
-        self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self,
+        which: JobFilter | None = None,
+        *,
+        order: JobOrder = "id",
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> Page:
         """See ``JobClient.list``."""
-        return self._call(lambda client: client.list(which, cursor=cursor, limit=limit))
+        return self._call(
+            lambda client: client.list(which, order=order, cursor=cursor, limit=limit)
+        )
 
 
 class _LoopThread:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack
 from forge_jobs import stop_points
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals, in_batches
-from forge_jobs.clients.progress import ProgressCalls
+from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import (
     AwaitedJobs,
     decrypted_job,
@@ -19,7 +19,7 @@ from forge_jobs.clients.results import (
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.clients.watching import Watches
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import InvalidInput, NotFound, StorageError, a_type
+from forge_jobs.errors import NotFound, StorageError
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.preparing import (
     check_request,
@@ -33,7 +33,7 @@ from forge_jobs.handlers.routing import Router, checked_router
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import MAX_ITEMS, Lane
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
+from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.policy.admission import Explanation
@@ -50,7 +50,7 @@ R = TypeVar("R")
 _Unit = tuple[NewJob, ...]
 
 
-class ClientCalls(ProgressCalls):
+class ClientCalls(ListCalls):
     """The methods of every client, in the event loop of its first use. See ``JobClient``."""
 
     def __init__(
@@ -356,16 +356,6 @@ class ClientCalls(ProgressCalls):
         """
         self._home.here()
         return self.storage.jobs
-
-    # Last, because the name hides the builtin from the annotations below.
-
-    async def list(
-        self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> Page:
-        """A page of matching jobs, newest first."""
-        if which is not None and not isinstance(which, JobFilter):
-            raise InvalidInput("which", f"is {a_type(which)}", "give JobFilter(...)")
-        return await self._jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
 
 
 async def explained(storage: Storage, job: Job) -> Explanation:

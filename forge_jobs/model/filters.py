@@ -6,7 +6,7 @@ All records are frozen, as those of :mod:`forge_jobs.model.jobs`.
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -113,14 +113,27 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     unreadable: str = ""
 
 
+JobOrder = Literal["id", "finished", "due"]
+"""The order of a list of jobs.
+
+``id``: the newest id first. ``finished``: jobs that have ended, the last to end first. ``due``:
+jobs that wait for their time or for a worker (pending or failed, and not on hold), the earliest due
+time first. A list by ``finished`` or ``due`` holds no other jobs.
+"""
+
+MOST_COUNTED = 50_000
+"""How far a count goes, unless the caller says otherwise."""
+
+
 class Page(Struct, frozen=True):
-    """A page of jobs, newest id first.
+    """A page of jobs in the order that was asked for.
 
     A page may be short, or even empty, before the last one: go on while there is a ``cursor``.
 
-    :param cursor: pass it to get the next page. None on the last page
-    :param looked_back_to: the last job that the call looked at when it reached the limit. Older
-        jobs may match. None when the page is full or complete
+    :param cursor: pass it, with the same filter and order, to get the next page. None on the last
+        page
+    :param looked_back_to: the last job that the call looked at when it reached the limit. Jobs
+        beyond may match. None when the page is full or complete
     :param silent: queues that did not answer, so that none of their jobs are on the page
     """
 
@@ -128,6 +141,30 @@ class Page(Struct, frozen=True):
     cursor: str | None
     looked_back_to: JobId | None = None
     silent: tuple[str, ...] = ()
+
+
+class Count(Struct, frozen=True):
+    """How many jobs match. As a text: ``37``, ``50,000+`` when more match.
+
+    :param number: the jobs that were found, ``at_most`` of the call at the most
+    :param is_more: more than ``number`` jobs match, which the call did not count
+    :param looked_back_to: the last job that the call looked at when it reached the limit of a walk.
+        Older jobs may match. Pass it as ``cursor`` to count these
+    :param silent: queues that did not answer, so that none of their jobs are counted
+    """
+
+    number: int
+    is_more: bool = False
+    looked_back_to: JobId | None = None
+    silent: tuple[str, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """True when exactly ``number`` jobs match."""
+        return not (self.is_more or self.looked_back_to or self.silent)
+
+    def __str__(self) -> str:
+        return f"{self.number:,}{'' if self.is_exact else '+'}"
 
 
 class Refusal(StrEnum):

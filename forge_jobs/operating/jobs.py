@@ -7,7 +7,15 @@ from forge_jobs.clients.calls import explained
 from forge_jobs.errors import NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import timeline_of
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Page, Refusal
+from forge_jobs.model.filters import (
+    MOST_COUNTED,
+    BulkOutcome,
+    Count,
+    JobFilter,
+    JobOrder,
+    Page,
+    Refusal,
+)
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.model.names import check_name
@@ -33,14 +41,32 @@ class JobCalls(Calls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_jobs(
-        self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self,
+        which: JobFilter | None = None,
+        *,
+        order: JobOrder = "id",
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> Page:
-        """A page of matching jobs, newest first. See ``JobClient.list``."""
+        """A page of matching jobs. See ``JobClient.list``."""
         self.actor.need(Right.READ)
         page = await self.client.list(
-            self._within(which or JobFilter()), cursor=cursor, limit=limit
+            self._within(which or JobFilter()), order=order, cursor=cursor, limit=limit
         )
         return page if self.actor.access.payloads else hide_page(page)
+
+    async def count_jobs(
+        self,
+        which: JobFilter | None = None,
+        *,
+        at_most: int = MOST_COUNTED,
+        cursor: str | None = None,
+    ) -> Count:
+        """The number of matching jobs, exact or a lower bound. See ``JobClient.count``."""
+        self.actor.need(Right.READ)
+        return await self.client.count(
+            self._within(which or JobFilter()), at_most=at_most, cursor=cursor
+        )
 
     async def get_job(self, job_id: str) -> JobView:
         """All of one job, secrets hidden, with progress and timeline.

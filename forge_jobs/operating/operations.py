@@ -43,6 +43,7 @@ _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}
 
 OPERATIONS: tuple[Operation, ...] = (
     _read("list_jobs", "jobs list", "/jobs", "/jobs"),
+    _read("count_jobs", "jobs count", "/jobs/count", "/jobs"),
     _read("get_job", "jobs show", _JOB, _OF_JOB),
     _read("explain_job", "explain", f"{_JOB}/explain", _OF_JOB),
     _read("job_timeline", "jobs show", f"{_JOB}/timeline", _OF_JOB),

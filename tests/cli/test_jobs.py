@@ -233,12 +233,51 @@ def test_every_job_of_the_store_is_meant_only_by_all(forge: CommandLine, enqueue
 def test_more_jobs_than_are_worth_counting_are_said_to_be_many(
     forge: CommandLine, enqueue: Enqueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.cli.commands.jobs._MOST_COUNTED", 0)
+    walked = 300
+    monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", walked)
     enqueue("a")
 
-    asked = forge("jobs", "run-now", "--kind", "a", "--all-matching", code=1, stdin="n\n")
+    async def fill() -> None:
+        async with await open_storage(forge.url) as storage:
+            await storage.jobs.enqueue([new_job(kind="a") for _ in range(walked)])
 
-    assert "run-now more than 0 jobs?" in asked.stderr
+    anyio.run(fill)
+    asked = forge("jobs", "run-now", "--kind", "a", "--all-matching", code=1, stdin="n\n")
+    assert "run-now 300+ jobs?" in asked.stderr
+
+    counted = forge("jobs", "count", "--kind", "a")
+    assert counted.stdout == "300+\n"
+    assert "Looked back to 20" in counted.stderr
+    rest = forge("jobs", "count", "--kind", "a", "--cursor", counted.stderr.split()[-1])
+    assert (rest.stdout, rest.stderr) == ("1\n", "")
+
+
+def test_a_count_is_exact_or_ends_with_a_plus(forge: CommandLine, enqueue: Enqueue) -> None:
+    for _ in range(3):
+        enqueue("a")
+
+    assert forge("jobs", "count").stdout == "3\n"
+    assert forge("jobs", "count", "--where", "status:dead").stdout == "0\n"
+    assert forge("jobs", "count", "--at-most", "2").stdout == "2+\n"
+    assert forge.json("jobs", "count", "--at-most", "2")["is_more"] is True
+
+
+def test_a_list_may_be_in_the_order_of_due_times_or_of_ends(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    ids = [enqueue("a", "--delay", delay) for delay in ("3h", "1h", "2h")]
+
+    def listed(order: str, *more: str) -> list[str]:
+        found = forge.json("jobs", "list", "--order", order, *more)
+        return [job["id"] for job in found["jobs"]]
+
+    assert listed("due") == [ids[1], ids[2], ids[0]]
+    page = forge.json("jobs", "list", "--order", "due", "--limit", "1")
+    assert listed("due", "--cursor", page["cursor"]) == [ids[2], ids[0]]
+    forge("jobs", "list", "--cursor", page["cursor"], code=2)
+    for job_id in ids[1:]:
+        forge("jobs", "cancel", job_id)
+    assert listed("finished") == [ids[2], ids[1]]
 
 
 def test_run_now_makes_a_scheduled_job_due(forge: CommandLine, enqueue: Enqueue) -> None:

@@ -68,16 +68,12 @@ CLAIM_BUGS = (
     Bug(
         "lists: nobody says how far back a call looked",
         _LISTS,
-        (Edit(_FILTERS, "last[:1] if len(last) > 1 else ()", "()"),),
+        (Edit(_FILTERS, "last[:1] if len(last) > 1 else []", "[]"),),
     ),
     Bug(
         "lists: a call looks at every job",
         ("tests/backends/sqlite/test_many_jobs.py",),
-        (
-            Edit(
-                _FILTERS, "ids.add_columns(*_LOOKED_AT).limit(most)", "ids.add_columns(*_LOOKED_AT)"
-            ),
-        ),
+        (Edit(_FILTERS, "add_columns(*others).limit(most)", "add_columns(*others)"),),
     ),
     Bug(
         "lists on redis: a call looks at every job",
@@ -91,8 +87,8 @@ CLAIM_BUGS = (
         (
             Edit(
                 _REDIS_LISTS,
-                "max(ends) if newest else min(ends)",
-                "min(ends) if newest else max(ends)",
+                "max(ends) if way.is_descending else min(ends)",
+                "min(ends) if way.is_descending else max(ends)",
             ),
         ),
         "redis",

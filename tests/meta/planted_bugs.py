@@ -41,6 +41,7 @@ from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.letter_bugs import LETTER_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
+from tests.meta.list_bugs import LIST_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
@@ -87,6 +88,7 @@ GROUPS = {
     "postgres": POSTGRES_BUGS,
     "record": RECORD_BUGS,
     "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
+    "list": LIST_BUGS,
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,

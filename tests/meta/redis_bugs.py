@@ -139,7 +139,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _own_bug(
         "a page of running jobs that begins anew",
         "many_jobs",
-        "lua/jobs/operate/find.lua",
+        "lua/jobs/lists/find.lua",
         "  return beyond ~= '' and (id == beyond or is_before(beyond, id) == is_descending)\n",
         "  return false\n",
     ),

@@ -10,7 +10,7 @@ import pytest
 from forge_jobs.errors import Forbidden, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import Count, JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueChange, RateLimit
@@ -84,6 +84,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         **dict.fromkeys(("job_progress", "job_result"), (jobs[queue],)),
         **{f"{verb}_jobs": ids for verb in verbs},
         **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},
+        "count_jobs": (),
         **{
             "list_pods": (),
             "list_schedules": (),
@@ -173,6 +174,7 @@ async def test_an_actor_of_one_queue_works_there(storage: Storage) -> None:
     access = Access(actions=EVERY, payloads=True, queues=frozenset({OPEN}))
     async with operator(storage, access) as limited:
         assert [job.id for job in (await limited.list_jobs()).jobs] == [jobs[OPEN]]
+        assert await limited.count_jobs() == Count(1)
         assert [each.name for each in (await limited.list_queues()).queues] == [OPEN]
         both = await limited.cancel_jobs(JobFilter(ids=tuple(jobs.values())))
         assert both.changed == [jobs[OPEN]]

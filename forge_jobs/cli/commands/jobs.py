@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -20,16 +20,14 @@ from forge_jobs.cli.options import (
 from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
 from forge_jobs.cli.selection import Which, chosen, filter_options, settled
 from forge_jobs.config import Deployment
-from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.filters import MOST_COUNTED, JobFilter, JobOrder, JobSummary
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.progress import Progress
 from forge_jobs.operating.documents import Changed, JobView, plain
 from forge_jobs.operating.latencies import QueueStats, shown
 from forge_jobs.operating.words import instant
-from forge_jobs.storage.protocols import Storage
-
-_MOST_COUNTED = 10_000
+from forge_jobs.storage.cursors import MOST_TO_COUNT
 
 
 @click.group()
@@ -42,17 +40,32 @@ jobs.add_command(logs)
 
 @jobs.command("list")
 @filter_options
+@click.option(
+    "--order",
+    type=click.Choice(get_args(JobOrder)),
+    default="id",
+    show_default=True,
+    help="id: newest first. finished: ended jobs, the last to end first. due: what waits for its"
+    " time or a worker, the earliest first.",
+)
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--cursor", help="Continue where an earlier page ended.")
+@click.option("--cursor", help="Continue where an earlier page ended, in the same order.")
 @json_option
 @deployment_options
 def list_jobs(
-    deployment: Deployment, which: Which, limit: int, cursor: str | None, as_json: bool
+    deployment: Deployment,
+    which: Which,
+    *,
+    order: JobOrder,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
 ) -> None:
-    """List matching jobs, newest first."""
+    """List matching jobs, newest first unless another order is asked for."""
     meant = settled(deployment, which)
     page = with_operator(
-        deployment, lambda operator: operator.list_jobs(meant, cursor=cursor, limit=limit)
+        deployment,
+        lambda operator: operator.list_jobs(meant, order=order, cursor=cursor, limit=limit),
     )
     if as_json:
         emit_json(page)
@@ -65,6 +78,38 @@ def list_jobs(
         talk(f"Left out, as their server does not answer: {', '.join(page.silent)}.")
     if page.cursor:
         talk(f"More: --cursor {page.cursor}")
+
+
+@jobs.command("count")
+@filter_options
+@click.option(
+    "--at-most",
+    type=click.IntRange(1, MOST_TO_COUNT),
+    default=MOST_COUNTED,
+    show_default=True,
+    help="Count no further.",
+)
+@click.option("--cursor", help="Count older jobs, where an earlier count ended.")
+@json_option
+@deployment_options
+def count_jobs(
+    deployment: Deployment, which: Which, *, at_most: int, cursor: str | None, as_json: bool
+) -> None:
+    """Count matching jobs, such as 37, or 50,000+ when there are more."""
+    meant = settled(deployment, which)
+    found = with_operator(
+        deployment,
+        lambda operator: operator.count_jobs(meant, at_most=at_most, cursor=cursor),
+    )
+    if as_json:
+        emit_json(found)
+        return
+    click.echo(str(found))
+    if found.looked_back_to:
+        talk(f"Looked back to {_made_at(found.looked_back_to)}; older jobs may match too.")
+        talk(f"More: --cursor {found.looked_back_to}")
+    if found.silent:
+        talk(f"Left out, as their server does not answer: {', '.join(found.silent)}.")
 
 
 def _made_at(job_id: JobId) -> str:
@@ -243,27 +288,12 @@ def _change(
 
 def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) -> None:
     """Say how many jobs would change, and ask for consent."""
-    number = with_store(deployment, lambda store: _count(store, which))
+    number = str(with_store(deployment, lambda store: store.jobs.count(which)))
     jobs = f"{number} job" if number == "1" else f"{number} jobs"
     if yes:
         talk(f"{verb}: {jobs}")
     else:
         click.confirm(f"{verb} {jobs}?", abort=True, err=True)
-
-
-async def _count(store: Storage, which: JobFilter) -> str:
-    """Count the jobs that match now, one by one up to a limit."""
-    if which == JobFilter(queues=which.queues, statuses=which.statuses):
-        counts = await store.jobs.counts(which.queues or None)
-        wanted = which.statuses or tuple(JobStatus)
-        return str(sum(each.by_status.get(s.value, 0) for each in counts.values() for s in wanted))
-    number, cursor = 0, None
-    while number < _MOST_COUNTED:
-        page = await store.jobs.list(which, cursor=cursor, limit=1000)
-        number, cursor = number + len(page.jobs), page.cursor
-        if cursor is None:
-            return str(number)
-    return f"more than {number}"
 
 
 def _report(total: Changed, done: str) -> None:

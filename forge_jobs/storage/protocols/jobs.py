@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from forge_jobs.model.filters import JobFilter, Page
+from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
@@ -326,6 +326,22 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, Swep
         """
         ...
 
+    async def count(
+        self, which: JobFilter, *, at_most: int = MOST_COUNTED, cursor: str | None = None
+    ) -> Count:
+        """Count matching jobs, up to ``at_most``.
+
+        The count is exact, or says that more match (``is_more``). A filter that no index answers is
+        counted by the same bounded walk as :meth:`list`, newest id first. A call that reaches the
+        bound says so (``looked_back_to``), and another one with that as ``cursor`` counts the rest.
+        Queues that are silent are left out and named (``silent``).
+
+        :param at_most: 1 to 1,000,000
+        :param cursor: count only jobs with lower ids
+        :raises InvalidInput: ``at_most`` is out of range, or the cursor no id
+        """
+        ...
+
     async def wait_for_work(
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
     ) -> Wake:
@@ -351,15 +367,28 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, Swep
 
     # Last, because the method's name hides the builtin from the annotations that follow.
 
-    async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return matching jobs, newest id first. Pages neither skip nor repeat jobs that stay.
+    async def list(
+        self,
+        which: JobFilter,
+        *,
+        order: JobOrder = "id",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Return matching jobs in the order of :data:`~forge_jobs.model.filters.JobOrder`.
+
+        By ``id`` the newest come first. By ``finished`` only jobs that have ended come, the last to
+        end first. By ``due`` only pending and failed jobs that are not on hold come, the earliest
+        due time first. Of one time the order of ids decides, in the same direction.
+
+        Pages neither skip nor repeat jobs that stay where they are in the order.
 
         A call must look at a bounded number of jobs. A call that reaches the bound reports the last
-        time looked at (``looked_back_to``), and the page's ``cursor`` goes on from there. Queues
+        job looked at (``looked_back_to``), and the page's ``cursor`` goes on from there. Queues
         that are silent are left out and named (``silent``).
 
-        :param cursor: of the page before. None for the first page
+        :param cursor: of the page before, in the same order. None for the first page
         :param limit: 1 to 1,000
-        :raises InvalidInput: the cursor is not one this method returned
+        :raises InvalidInput: the cursor is not one this method returned in this order
         """
         ...

@@ -257,6 +257,9 @@ async def _cleanup(world: World) -> None:
 async def _reads(world: World) -> None:
     everything = JobFilter(queues=(QUEUE,))
     await world.jobs.list(everything)
+    await world.jobs.list(everything, order="due")
+    await world.jobs.list(everything, order="finished")
+    await world.jobs.count(everything)
     await world.jobs.get([*world.waiting, *world.theirs])
     await world.jobs.parents([*world.waiting, *world.theirs])
     await world.jobs.counts()

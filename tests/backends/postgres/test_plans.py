@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from forge_jobs.clock import EPOCH
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import Count, JobFilter, JobOrder
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.model.processes import PodLease
@@ -129,6 +129,25 @@ async def lists(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.list(JobFilter(queues=(QUEUE,), statuses=(JobStatus.DONE,)))
 
 
+async def lists_by_time(storage: Storage, lease: PodLease) -> None:
+    orders: tuple[JobOrder, ...] = ("finished", "due")
+    for order in orders:
+        page = await storage.jobs.list(JobFilter(), order=order)
+        assert len(page.jobs) == 50
+        page = await storage.jobs.list(JobFilter(), order=order, cursor=page.cursor)
+        assert len(page.jobs) == 50
+
+
+async def counts_to_a_bound(storage: Storage, lease: PodLease) -> None:
+    for which in (JobFilter(), JobFilter(queues=(QUEUE,)), JobFilter(statuses=(JobStatus.DONE,))):
+        assert await storage.jobs.count(which, at_most=1_000) == Count(1_000, is_more=True)
+
+
+async def counts_what_no_index_has(storage: Storage, lease: PodLease) -> None:
+    found = await storage.jobs.count(JobFilter(tag="none"))
+    assert found.looked_back_to is not None
+
+
 async def lists_by_what_no_index_has(storage: Storage, lease: PodLease) -> None:
     for which in (
         JobFilter(tag="none"),
@@ -169,6 +188,10 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         (lists, 160),
         # Of 50,000 jobs the id is read, and then the row.
         (lists_by_what_no_index_has, 100_001),
+        # A page of each of five priorities.
+        (lists_by_time, 500),
+        (counts_to_a_bound, 1_001),
+        (counts_what_no_index_has, 100_001),
         (gets, 1),
     ],
 )

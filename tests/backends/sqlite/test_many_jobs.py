@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -55,6 +55,51 @@ async def test_a_page_costs_the_same_among_many_jobs(tmp_path: Path, which: JobF
             before = seen[0]
             page = await storage.jobs.list(which, limit=PAGE)
             assert len((await storage.jobs.list(which, cursor=page.cursor, limit=PAGE)).jobs) == 50
+            return seen[0] - before
+
+        await fill(storage, FEW)
+        among_few = await cost()
+        assert among_few > 0
+        await fill(storage, MANY)
+        assert await cost() <= 1.2 * among_few
+
+
+@pytest.mark.parametrize("order", ["finished", "due"])
+async def test_a_page_by_time_costs_the_same_among_many_jobs(
+    tmp_path: Path, order: JobOrder
+) -> None:
+    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as storage:
+        seen = instructions(storage)
+
+        async def cost() -> int:
+            before = seen[0]
+            page = await storage.jobs.list(JobFilter(), order=order, limit=PAGE)
+            assert page.cursor is not None
+            beyond = await storage.jobs.list(
+                JobFilter(), order=order, cursor=page.cursor, limit=PAGE
+            )
+            assert len(beyond.jobs) == 50
+            return seen[0] - before
+
+        await fill(storage, FEW)
+        among_few = await cost()
+        assert among_few > 0
+        await fill(storage, MANY)
+        assert await cost() <= 1.2 * among_few
+
+
+async def test_a_count_looks_at_a_bounded_number_of_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", FEW // 2)
+    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as storage:
+        seen = instructions(storage)
+
+        async def cost() -> int:
+            before = seen[0]
+            assert (await storage.jobs.count(JobFilter(), at_most=FEW // 2)).is_more
+            none = JobFilter(tag="none", kinds=(KIND, "other"))
+            assert (await storage.jobs.count(none)).looked_back_to is not None
             return seen[0] - before
 
         await fill(storage, FEW)

@@ -1,11 +1,11 @@
-"""The jobs that a filter means, in the order of their ids.
+"""The jobs that a filter means, in the order of their ids or of a time.
 
 A list is walked in steps, all queues at the same time: each step looks at a bounded number of ids
 of the narrowest index. What the queues have found is merged here. A call ends when all of its steps
 have looked at enough. The next call goes on there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -13,9 +13,9 @@ import msgspec
 
 from forge_jobs.clock import to_us
 from forge_jobs.errors import Unavailable
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.ids import JobId
-from forge_jobs.storage.cursors import WALKED_ON_REDIS
+from forge_jobs.storage.cursors import WALKED_ON_REDIS, Place
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
@@ -30,8 +30,8 @@ def filter_parts(which: JobFilter) -> FilterParts:
     return item_of(
         "match",
         "parts",
-        kinds=which.kinds,
-        statuses=tuple(status.value for status in which.statuses),
+        kinds=tuple(dict.fromkeys(which.kinds)),
+        statuses=tuple(dict.fromkeys(status.value for status in which.statuses)),
         causes=tuple(cause.value for cause in which.causes),
         tag=_or_false(which.tag),
         key=_or_false(which.unique_key),
@@ -65,13 +65,39 @@ T = TypeVar("T")
 
 
 class _Step(msgspec.Struct, frozen=True, array_like=True):
-    """The answer of ``find.lua``.
+    """The answer of ``find.lua``, ``find_ended.lua`` and ``find_due.lua``.
 
     :param position: where to go on. "" at the end of the list
+    :param ats: the times of the jobs, in a list by times
+    :param at: the time of the position
     """
 
     ids: list[JobId]
     position: str
+    ats: list[int] = []
+    at: int = 0
+
+    def places(self) -> Iterable[Place]:
+        if not self.ats:
+            return (Place(0, job_id) for job_id in self.ids)
+        return map(Place, self.ats, self.ids)
+
+
+class _Way(NamedTuple):
+    """How a list is walked.
+
+    :ivar script: takes one step in the list of a queue
+    """
+
+    script: str
+    is_descending: bool
+
+
+_NEWEST, _OLDEST = _Way("find", is_descending=True), _Way("find", is_descending=False)
+_BY_TIME: Mapping[JobOrder, _Way] = {
+    "finished": _Way("find_ended", is_descending=True),
+    "due": _Way("find_due", is_descending=False),
+}
 
 
 def portions(items: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
@@ -92,73 +118,106 @@ class Found(NamedTuple):
     silent: frozenset[str] = frozenset()
 
 
+class FoundByTime(NamedTuple):
+    """As :class:`Found`, with the places of the jobs, each beside the base of the queue."""
+
+    places: list[tuple[Place, str]]
+    looked_at: Place | None
+    silent: frozenset[str] = frozenset()
+
+    def as_found(self) -> Found:
+        """Return the same without times."""
+        jobs = [(place.id, base) for place, base in self.places]
+        return Found(jobs, self.looked_at.id if self.looked_at else None, self.silent)
+
+
 async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> Found:
     """The first matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at.
 
     :raises Unavailable: also when a single queue does not answer
     """
-    found = await _walk(db, which, after, limit, newest=False)
+    found = await _walk(db, which, _OLDEST, _place(after), limit)
     if found.silent:
         raise Unavailable(f"queue {min(found.silent)} does not answer; name other queues")
-    return found
+    return found.as_found()
 
 
 async def newest(db: Database, which: JobFilter, before: str, limit: int) -> Found:
     """The first matching jobs below ``before`` ("": all), descending."""
     if which.ids is None:
-        return await _walk(db, which, before, limit, newest=True)
+        return (await _walk(db, which, _NEWEST, _place(before), limit)).as_found()
     named = sorted({job_id for job_id in which.ids if not before or job_id < before}, reverse=True)
     found: list[Located] = []
     for portion in portions(named):
-        found += sorted(await _matching(db, which, portion), reverse=True)
+        found += sorted(await matching(db, which, portion), reverse=True)
         if len(found) >= limit:
             break
     return Found(found[:limit], None)
 
 
-async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newest: bool) -> Found:
+async def by_time(
+    db: Database, which: JobFilter, order: JobOrder, beyond: Place | None, limit: int
+) -> FoundByTime:
+    """The first matching jobs behind ``beyond``, by times. ``which.ids`` is not looked at."""
+    return await _walk(db, which, _BY_TIME[order], beyond, limit)
+
+
+def _place(job_id: str) -> Place | None:
+    return Place(0, JobId(job_id)) if job_id else None
+
+
+async def _walk(
+    db: Database, which: JobFilter, way: _Way, beyond: Place | None, limit: int
+) -> FoundByTime:
     parts = filter_parts(which)
     names = which.queues or await queue_names(db)
     positions = {db.keys.queue(name): beyond for name in names}
-    found: list[Located] = []
+    found: list[tuple[Place, str]] = []
     silent: set[str] = set()
     looked_at = 0
     while positions:
         if looked_at >= WALKED_ON_REDIS:
             # Beyond the nearest position some queue may have jobs that were not looked at.
-            ends = map(JobId, positions.values())
-            end = max(ends) if newest else min(ends)
-            nearest = [one for one in found if one[0] == end or (one[0] > end) == newest]
+            ends = [at for at in positions.values() if at is not None]
+            end = max(ends) if way.is_descending else min(ends)
+            nearest = [one for one in found if one[0] == end or (one[0] > end) == way.is_descending]
             given_up_at = end if len(nearest) < limit else None
-            return Found(nearest[:limit], given_up_at, frozenset(silent))
+            return FoundByTime(nearest[:limit], given_up_at, frozenset(silent))
         size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
-        requests = {
-            base: request_of(
-                "find", meant=parts, beyond=at, wanted=limit, visited=size, is_descending=newest
-            )
-            for base, at in positions.items()
-        }
+        requests = {base: _request(parts, at, limit, size, way) for base, at in positions.items()}
         looked_at += size * len(positions)
         positions = {}
-        steps = await db.run_some("find", requests, _Step)
+        steps = await db.run_some(way.script, requests, _Step)
         if which.queues and steps.silent:
             raise next(iter(steps.silent.values()))
         silent.update(map(queue_of, steps.silent))
         for base, step in steps.found.items():
-            found += ((job_id, base) for job_id in step.ids)
+            found += ((place, base) for place in step.places())
             if step.position:
-                positions[base] = step.position
-        found.sort(reverse=newest)
+                positions[base] = Place(step.at, JobId(step.position))
+        found.sort(reverse=way.is_descending)
         if len(found) >= limit:
-            # A queue that is past the last id of the page has no more for the page.
+            # A queue that is past the last job of the page has no more for the page.
             last = found[limit - 1][0]
             positions = {
-                base: at for base, at in positions.items() if (at > last if newest else at < last)
+                base: at
+                for base, at in positions.items()
+                if at is not None and (at > last if way.is_descending else at < last)
             }
-    return Found(found[:limit], None, frozenset(silent))
+    return FoundByTime(found[:limit], None, frozenset(silent))
 
 
-async def _matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:
+def _request(
+    parts: FilterParts, beyond: Place | None, limit: int, size: int, way: _Way
+) -> tuple[object, ...]:
+    at, job_id = beyond or (0, "")
+    # A list by ids goes either way, one by times has a time.
+    rest = {"is_descending": way.is_descending} if way.script == "find" else {"at": at}
+    return request_of(way.script, meant=parts, beyond=job_id, wanted=limit, visited=size, **rest)
+
+
+async def matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:
+    """Return those of the jobs that the filter means."""
     parts = filter_parts(which)
     allowed = {db.keys.queue(name) for name in which.queues}
     located = await locate_by_queue(db, ids)

@@ -6,16 +6,24 @@ from typing import Literal
 
 import msgspec
 
+from forge_jobs.clock import to_us
 from forge_jobs.errors import PartlyUnavailable, Unavailable
-from forge_jobs.model.filters import JobFilter, JobSummary, Page
+from forge_jobs.model.filters import JobFilter, JobOrder, JobSummary, Page
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
+from forge_jobs.model.jobs import TERMINAL, Cause, Hold, Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
-from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.cursors import (
+    Place,
+    check_cursor,
+    check_limit,
+    check_order,
+    check_place,
+    cursor_of,
+)
 from forge_jobs.storage.redis.base import job_rows
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, in_each_queue
-from forge_jobs.storage.redis.jobs.filters import Located, newest, portions
+from forge_jobs.storage.redis.jobs.filters import Located, by_time, matching, newest, portions
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
@@ -88,16 +96,71 @@ async def get(db: Database, ids: Sequence[JobId], late: Mapping[JobId, str]) -> 
     return found
 
 
-async def list_jobs(db: Database, which: JobFilter, cursor: str | None, limit: int) -> Page:
+async def list_jobs(
+    db: Database, which: JobFilter, order: JobOrder, cursor: str | None, limit: int
+) -> Page:
     """See ``JobStore.list``."""
     check_limit(limit)
-    before = check_cursor(cursor) or ""
+    check_order(order)
+    if order == "id":
+        return await _newest_page(db, which, check_cursor(cursor) or "", limit)
+    beyond = check_place(order, cursor)
+    if which.ids is not None:
+        return await _named_page(db, which, order, beyond, limit)
+    places, looked_at, silent = await by_time(db, which, order, beyond, limit + 1)
+    shown = places[:limit]
+    lines, unread = await _lines(db, [(place.id, base) for place, base in shown])
+    if which.queues and unread:
+        raise next(iter(unread.values()))
+    last = shown[-1][0] if len(places) > limit else looked_at
+    by_id = {line.id: line for line in lines}
+    return Page(
+        tuple(by_id[place.id] for place, _ in shown if place.id in by_id),
+        None if last is None else cursor_of(order, last),
+        looked_at.id if looked_at else None,
+        tuple(sorted(silent.union(map(queue_of, unread)))),
+    )
+
+
+async def _newest_page(db: Database, which: JobFilter, before: str, limit: int) -> Page:
     found, looked_at, silent = await newest(db, which, before, limit + 1)
     lines, unread = await _lines(db, found[:limit])
     if which.queues and unread:
         raise next(iter(unread.values()))
     cursor = found[limit - 1][0] if len(found) > limit else looked_at
     return Page(tuple(lines), cursor, looked_at, tuple(sorted(silent.union(map(queue_of, unread)))))
+
+
+async def _named_page(
+    db: Database, which: JobFilter, order: JobOrder, beyond: Place | None, limit: int
+) -> Page:
+    """A page of named jobs, in the order of a time: all of them are read."""
+    found: list[Located] = []
+    for portion in portions(sorted(set(which.ids or ()))):
+        found += await matching(db, which, portion)
+    lines, unread = await _lines(db, found)
+    if unread:
+        raise next(iter(unread.values()))
+    placed = [(place, line) for line in lines if (place := _place_of(line, order)) is not None]
+    is_descending = order == "finished"
+    placed.sort(key=lambda each: each[0], reverse=is_descending)
+    left = [
+        each
+        for each in placed
+        if beyond is None or (each[0] != beyond and (each[0] < beyond) == is_descending)
+    ]
+    cursor = cursor_of(order, left[limit - 1][0]) if len(left) > limit else None
+    return Page(tuple(line for _, line in left[:limit]), cursor)
+
+
+def _place_of(line: JobSummary, order: JobOrder) -> Place | None:
+    """Where a job stands in a list by times. None where the list does not hold the job."""
+    if order == "finished":
+        if line.status not in TERMINAL or line.finished_at is None:
+            return None
+        return Place(to_us(line.finished_at), line.id)
+    is_in_line = line.status in {JobStatus.PENDING, JobStatus.FAILED} and line.hold is None
+    return Place(to_us(line.due_at), line.id) if is_in_line else None
 
 
 async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueCounts]:

@@ -5,7 +5,14 @@ from datetime import datetime, timedelta
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
+from forge_jobs.model.filters import (
+    MOST_COUNTED,
+    BulkOutcome,
+    Count,
+    JobFilter,
+    JobOrder,
+    Page,
+)
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
@@ -38,6 +45,7 @@ from forge_jobs.storage.redis.jobs import (
     read,
 )
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
+from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
 from forge_jobs.storage.redis.letters.read import forget_letters, read_letters
 from forge_jobs.storage.redis.locators.late import LateLocators
@@ -239,8 +247,20 @@ class RedisJobStore:
     ) -> Cleaned:
         return await self._cleaner.cleanup(limit, rest, kept)
 
-    async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        return await read.list_jobs(self._database, which, cursor, limit)
+    async def count(
+        self, which: JobFilter, *, at_most: int = MOST_COUNTED, cursor: str | None = None
+    ) -> Count:
+        return await count_jobs(self._database, which, at_most, cursor)
+
+    async def list(
+        self,
+        which: JobFilter,
+        *,
+        order: JobOrder = "id",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await read.list_jobs(self._database, which, order, cursor, limit)
 
 
 def _check_none(connection: object | None) -> None:

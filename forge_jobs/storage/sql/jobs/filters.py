@@ -6,18 +6,28 @@ them.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, Select, func, literal, or_, select, tuple_
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Select,
+    Subquery,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.unique.keys import places_of
-from forge_jobs.storage.cursors import WALKED
+from forge_jobs.storage.cursors import WALKED, Place
 from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.job_rows import tag_patterns
 from forge_jobs.storage.sql.base.tables import jobs, queues
@@ -54,13 +64,15 @@ class Found(NamedTuple):
     looked_at: JobId | None
 
 
-class _Walk(NamedTuple):
-    """The ids of a part of a filter in the order of their index, and the conditions left to check.
+class Walk(NamedTuple):
+    """The jobs of a part of a filter in the order of their index, and the conditions left to check.
 
     These conditions are the same for all parts of one filter.
+
+    :ivar jobs: selects ids, or times and ids where the list is in the order of times
     """
 
-    ids: Select[Any]
+    jobs: Select[Any]
     rest: JobFilter
 
 
@@ -122,40 +134,76 @@ def _search(
 ) -> tuple[list[JobId], list[JobId]]:
     """Return the first matching jobs of each part, and where walks that reached their bound
     ended."""
-    walks = [_walk(part, between, is_newest=is_newest) for part in _parts(tx, which)]
-    rest = walks[0].rest
-    looked_for = conditions(rest, tx.flavor)
-    ids: list[JobId] = []
-    ends: list[JobId] = []
-    if not looked_for or rest.ids is not None or rest.unique_key is not None:
+    walks = walks_by_id(tx, which, between, is_newest=is_newest)
+    places, ends = search(tx, walks, limit)
+    return [place.id for place in places], [end.id for end in ends]
+
+
+def walks_by_id(
+    tx: Tx, which: JobFilter, between: tuple[str, str | None], *, is_newest: bool
+) -> list[Walk]:
+    """Return the walks that together meet every matching job between the two ids."""
+    return [_walk(part, between, is_newest=is_newest) for part in _parts(tx, which)]
+
+
+def search(tx: Tx, walks: Sequence[Walk], limit: int) -> tuple[list[Place], list[Place]]:
+    """Return the first matching jobs of each walk, and where those that reached their bound
+    ended."""
+    found: list[Place] = []
+    ends: list[Place] = []
+    if not walks or not is_bounded(walks[0].rest, tx.flavor):
         for walk in walks:
-            ids += tx.execute(walk.ids.where(*looked_for).limit(limit)).scalars()
-        return ids, ends
-    most = _share(tx, [walk.ids for walk in walks])
+            looked_for = conditions(walk.rest, tx.flavor)
+            found += _places(tx.execute(walk.jobs.where(*looked_for).limit(limit)))
+        return found, ends
+    most = share(tx, walks)
     for walk in walks:
-        walked = walk.ids.add_columns(*_LOOKED_AT).limit(most).subquery("walked")
-        meant = select(walked.c.id).where(*conditions(rest, tx.flavor, walked.c)).limit(limit)
-        found: Sequence[JobId] = tx.execute(meant).scalars().all()
-        ids += found
-        if len(found) < limit:
-            # Look at one more row to see whether there is any.
-            last = tx.execute(walk.ids.offset(most - 1).limit(2)).scalars().all()
-            ends += last[:1] if len(last) > 1 else ()
-    return ids, ends
+        first = looked_at(walk, most)
+        looked_for = conditions(walk.rest, tx.flavor, first.c)
+        shown = (first.c[name] for name, _ in walk.jobs.selected_columns.items())
+        meant = _places(tx.execute(select(*shown).where(*looked_for).limit(limit)))
+        found += meant
+        if len(meant) < limit:
+            ends += end_of(tx, walk, most)
+    return found, ends
 
 
-def _share(tx: Tx, walks: Sequence[Select[Any]]) -> int:
+def is_bounded(rest: JobFilter, flavor: Flavor) -> bool:
+    """Return whether jobs have to be looked at that may not match, so that a walk has a bound."""
+    is_short = rest.ids is not None or rest.unique_key is not None
+    return not is_short and bool(conditions(rest, flavor))
+
+
+def looked_at(walk: Walk, most: int) -> Subquery:
+    """Select the first ``most`` jobs of a walk, with all that conditions look at."""
+    shown = set(walk.jobs.selected_columns.keys())
+    others = (column for column in _LOOKED_AT if column.key not in shown)
+    return walk.jobs.add_columns(*others).limit(most).subquery("walked")
+
+
+def end_of(tx: Tx, walk: Walk, most: int) -> list[Place]:
+    """Return the last of the first ``most`` jobs of a walk. None where the walk has no more."""
+    # Look at one more row to see whether there is any.
+    last = _places(tx.execute(walk.jobs.offset(most - 1).limit(2)))
+    return last[:1] if len(last) > 1 else []
+
+
+def _places(rows: Iterable[Sequence[Any]]) -> list[Place]:
+    return [Place(0, row[0]) if len(row) == 1 else Place(row[0], row[1]) for row in rows]
+
+
+def share(tx: Tx, walks: Sequence[Walk]) -> int:
     """Return how many jobs each walk may look at: short walks leave their share to long ones."""
     share = max(WALKED // len(walks), _FEWEST)
     if len(walks) == 1:
         return share
-    counts = (select(func.count()).select_from(walk.limit(share).subquery()) for walk in walks)
+    counts = (select(func.count()).select_from(each.jobs.limit(share).subquery()) for each in walks)
     sizes: list[int] = [tx.execute(count).scalar_one() for count in counts]
     short = [size for size in sizes if size < share]
     return max((WALKED - sum(short)) // max(len(sizes) - len(short), 1), _FEWEST)
 
 
-def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) -> _Walk:
+def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) -> Walk:
     """Walk the index of a part between the two ids, neither included."""
     after, before = between
     statement = select(jobs.c.id)
@@ -175,7 +223,7 @@ def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) 
             statement = statement.where(jobs.c.id > after)
         if before is not None:
             statement = statement.where(jobs.c.id < before)
-    return _Walk(statement.order_by(*(c.desc() if is_newest else c for c in index)), part)
+    return Walk(statement.order_by(*(c.desc() if is_newest else c for c in index)), part)
 
 
 def _index(part: JobFilter) -> tuple[Column[Any], ...]:

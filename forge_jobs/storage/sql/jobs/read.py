@@ -6,41 +6,45 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, func, literal, or_, select, text, true, union_all
 
-from forge_jobs.model.filters import JobFilter, Page
+from forge_jobs.model.filters import JobFilter, JobOrder, Page
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
-from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.cursors import (
+    Place,
+    check_cursor,
+    check_limit,
+    check_order,
+    check_place,
+    cursor_of,
+)
 from forge_jobs.storage.sql.base.job_rows import job, job_summary
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import CLAIMED, READY, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import unsettled_parents
 from forge_jobs.storage.sql.jobs.filters import newest_ids
+from forge_jobs.storage.sql.jobs.lists.ordered import in_order
 
 _WHOLE = select(jobs).where(one_of(jobs.c.id, "ids"))
-_LINES = (
-    select(
-        jobs.c.id,
-        jobs.c.queue,
-        jobs.c.kind,
-        jobs.c.status,
-        jobs.c.cause,
-        jobs.c.priority,
-        jobs.c.attempt,
-        jobs.c.max_attempts,
-        jobs.c.enqueued_at,
-        jobs.c.run_at,
-        jobs.c.finished_at,
-        jobs.c.hold,
-        jobs.c.host_id,
-        jobs.c.started_at,
-        jobs.c.tags,
-        jobs.c.errors,
-    )
-    .where(one_of(jobs.c.id, "ids"))
-    .order_by(jobs.c.id.desc())
-)
+_LINES = select(
+    jobs.c.id,
+    jobs.c.queue,
+    jobs.c.kind,
+    jobs.c.status,
+    jobs.c.cause,
+    jobs.c.priority,
+    jobs.c.attempt,
+    jobs.c.max_attempts,
+    jobs.c.enqueued_at,
+    jobs.c.run_at,
+    jobs.c.finished_at,
+    jobs.c.hold,
+    jobs.c.host_id,
+    jobs.c.started_at,
+    jobs.c.tags,
+    jobs.c.errors,
+).where(one_of(jobs.c.id, "ids"))
 _QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
 _now: BindParameter[Any] = bindparam("now")
 _statuses = union_all(*(select(literal(each.value).label("status")) for each in JobStatus)).cte()
@@ -87,13 +91,25 @@ def get(tx: Tx, ids: Iterable[JobId]) -> dict[JobId, Job]:
     return {JobId(row.id): job(row, parents.get(row.id, {})) for row in rows}
 
 
-def list_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Page:
+def list_jobs(tx: Tx, which: JobFilter, order: JobOrder, cursor: str | None, limit: int) -> Page:
     """See ``JobStore.list``."""
     check_limit(limit)
-    before = check_cursor(cursor)
-    ids, looked_at = newest_ids(tx, which, before, limit + 1)
-    page = tuple(job_summary(row) for row in tx.execute(_LINES, {"ids": ids[:limit]}))
-    return Page(page, ids[limit - 1] if len(ids) > limit else looked_at, looked_at)
+    check_order(order)
+    if order == "id":
+        ids, end = newest_ids(tx, which, check_cursor(cursor), limit + 1)
+        places, looked_at = [Place(0, each) for each in ids], None if end is None else Place(0, end)
+    else:
+        beyond = check_place(order, cursor)
+        places, looked_at = in_order(tx, which, order, beyond, limit + 1)
+    shown = places[:limit]
+    rows = tx.execute(_LINES, {"ids": [place.id for place in shown]})
+    lines = {row.id: job_summary(row) for row in rows}
+    last = shown[-1] if len(places) > limit else looked_at
+    return Page(
+        tuple(lines[place.id] for place in shown if place.id in lines),
+        None if last is None else cursor_of(order, last),
+        looked_at.id if looked_at else None,
+    )
 
 
 def counts(tx: Tx, names: Sequence[str] | None) -> dict[str, QueueCounts]:

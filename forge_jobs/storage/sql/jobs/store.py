@@ -8,7 +8,15 @@ from typing import TypeVar
 
 from forge_jobs.errors import Locked, StorageError
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Page, Refusal
+from forge_jobs.model.filters import (
+    MOST_COUNTED,
+    BulkOutcome,
+    Count,
+    JobFilter,
+    JobOrder,
+    Page,
+    Refusal,
+)
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
@@ -40,6 +48,7 @@ from forge_jobs.storage.sql.jobs import children, claim, finalize, heartbeat, me
 from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
+from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
 from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
 from forge_jobs.storage.sql.letters.read import forget_letters, list_letters
 from forge_jobs.storage.sql.progress import read as progress_read
@@ -343,5 +352,17 @@ class SqlJobStore:
     ) -> Cleaned:
         return await self._cleaner.cleanup(limit, rest, kept)
 
-    async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        return await self._database.read(lambda tx: read.list_jobs(tx, which, cursor, limit))
+    async def count(
+        self, which: JobFilter, *, at_most: int = MOST_COUNTED, cursor: str | None = None
+    ) -> Count:
+        return await self._database.read(lambda tx: count_jobs(tx, which, at_most, cursor))
+
+    async def list(
+        self,
+        which: JobFilter,
+        *,
+        order: JobOrder = "id",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(lambda tx: read.list_jobs(tx, which, order, cursor, limit))

@@ -1,0 +1,1 @@
+"""How the job lists of a Redis store are counted."""

@@ -1,0 +1,1 @@
+"""How the job lists of an SQL store are ordered and counted."""
