@@ -237,7 +237,10 @@ class SetBack(Struct, frozen=True, kw_only=True):
 
 
 class WorkerState(Struct, frozen=True, kw_only=True):
-    """A worker with a job in hand."""
+    """A worker with a job in hand.
+
+    :param cancel_requested: the owner of the job was asked to stop the job
+    """
 
     worker_id: WorkerId
     host_id: HostId
@@ -245,3 +248,4 @@ class WorkerState(Struct, frozen=True, kw_only=True):
     job_id: JobId
     kind: str
     started_at: datetime
+    cancel_requested: bool = False

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.jobs import Hold
 from forge_jobs.model.processes import PodGauges, PodLease, PodState
@@ -368,6 +369,10 @@ async def test_workers_are_those_whose_start_is_known(storage: Storage, clock: M
     assert worker.job_id == started.claim.job_id
     assert worker.worker_id == "worker-1"
     assert worker.started_at == clock.now()
+    assert not worker.cancel_requested
+    await storage.jobs.cancel(JobFilter(ids=(worker.job_id,)))
+    [worker] = await storage.procs.workers(lease.host_id)
+    assert worker.cancel_requested
     everyone = await storage.procs.workers()
     assert {found.host_id for found in everyone} == {lease.host_id, other.host_id}
     assert await storage.procs.workers(new_host_id()) == []

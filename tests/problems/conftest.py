@@ -10,6 +10,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, PodNote, TimelineEvent
 from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.processes import AllocationChange, PodLease, Slots
+from forge_jobs.model.queues import QueueChange
 from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
 from forge_jobs.storage.protocols import Storage
@@ -52,13 +53,13 @@ class Fleet:
         note = PodNote(version=pod.version, label=pod.label, queues=pod.queues)
         await self.tell(EventKind.POD_STARTED, str(note), lease.host_id)
         for queue in served if slots else ():
+            await self.storage.config.set_queue(queue, QueueChange(max_workers=slots))
             [allocation] = [
                 each for each in await self.storage.procs.allocations() if each.queue == queue
             ]
-            if allocation.max_workers < slots:
-                continue
             given = {lease.host_id: Slots(slots, slots)}
             change = AllocationChange(queue=queue, version=allocation.version, slots=given)
+            # Refused where another pod has the slots.
             await self.storage.procs.allocate([change])
         await self.storage.cron.lead(lease.host_id, 24 * HOUR)
         return lease

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from msgspec import structs
+
 from forge_jobs.model.events import EventKind, TimelineEvent, pod_note
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.operating.snapshots.fleet import is_live
+from forge_jobs.operating.snapshots.jobs import JobsSeen
 from forge_jobs.policy.cooldowns import next_cooldown
 from forge_jobs.policy.judgement.problems.snapshot import QueueSeen
 
@@ -34,6 +37,20 @@ def queues_seen(
         _seen(now, state, counts[state.name], servers.get(state.name, []), left.get(state.name))
         for state in states
         if state.name in counts
+    )
+
+
+def with_jobs(queue: QueueSeen, jobs: JobsSeen) -> QueueSeen:
+    """Return the queue with what is held there."""
+    queue = structs.replace(queue, held=jobs.held.get(queue.name, ()))
+    children = jobs.children.get(queue.name)
+    if children is None:
+        return queue
+    return structs.replace(
+        queue,
+        children=children.jobs,
+        children_since=children.since,
+        holding_parent=children.parent,
     )
 
 

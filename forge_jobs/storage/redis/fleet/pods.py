@@ -108,11 +108,11 @@ class _Workers(msgspec.Struct, frozen=True, array_like=True):
     """The answer of ``workers`` about a queue.
 
     :param looked_at: how many claims
-    :param workers: job, host, worker, kind, start
+    :param workers: job, host, worker, kind, start, and whether a cancel was asked for
     """
 
     looked_at: int
-    workers: list[tuple[str, str, str, str, int]]
+    workers: list[tuple[str, str, str, str, int, bool]]
 
 
 async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLease:
@@ -275,7 +275,7 @@ async def _workers(database: Database, host_id: HostId | None) -> list[WorkerSta
         request = request_of("workers", **{"from": start}, limit=_LOOKED_AT, wanted=wanted)
         answers = await in_some_queues(database, "workers", queues, request, _Workers)
         for queue, answer in answers.items():
-            for job_id, host, worker, kind, started in answer.workers:
+            for job_id, host, worker, kind, started, cancel in answer.workers:
                 found[job_id] = WorkerState(
                     worker_id=WorkerId(worker),
                     host_id=HostId(host),
@@ -283,6 +283,7 @@ async def _workers(database: Database, host_id: HostId | None) -> list[WorkerSta
                     job_id=JobId(job_id),
                     kind=kind,
                     started_at=from_us(started),
+                    cancel_requested=cancel,
                 )
         queues = [queue for queue, answer in answers.items() if answer.looked_at == _LOOKED_AT]
         start += _LOOKED_AT

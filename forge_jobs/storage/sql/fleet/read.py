@@ -37,7 +37,13 @@ _HOLDINGS = (
 )
 _WORKERS = (
     select(
-        jobs.c.worker_id, jobs.c.host_id, jobs.c.queue, jobs.c.id, jobs.c.kind, jobs.c.started_at
+        jobs.c.worker_id,
+        jobs.c.host_id,
+        jobs.c.queue,
+        jobs.c.id,
+        jobs.c.kind,
+        jobs.c.started_at,
+        jobs.c.cancel_requested,
     )
     .where(text(CLAIMED), jobs.c.started_at.is_not(None))
     .order_by(jobs.c.host_id, jobs.c.queue, jobs.c.id)
@@ -85,6 +91,7 @@ def list_workers(tx: Tx, host_id: HostId | None) -> list[WorkerState]:
             job_id=row.id,
             kind=row.kind,
             started_at=instant_or(row.started_at, EPOCH),
+            cancel_requested=bool(row.cancel_requested),
         )
         for row in tx.execute(wanted).all()
     ]

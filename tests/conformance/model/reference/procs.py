@@ -108,6 +108,7 @@ class ReferenceProcs:
                 job_id=job.id,
                 kind=job.request.kind,
                 started_at=job.started_at,
+                cancel_requested=job.cancel_requested,
             )
             for job in self._world.claimed(host_id)
             if job.started_at is not None
