@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.model.filters import JobFilter, JobSummary
-from forge_jobs.model.jobs import ACTIVE, Hold, Job, JobStatus
+from forge_jobs.model.jobs import Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.operating.words import duration, instant
@@ -24,7 +24,6 @@ _TOLERATED_WAIT = timedelta(minutes=1)
 _PAGES, _PAGE = 5, 1000
 _KINDS = 5
 _DESCRIBED = 20
-_LOOKED_INTO = 200
 _ZERO = timedelta(0)
 
 
@@ -142,42 +141,19 @@ async def _without_workers(storage: Storage, queue: _Queue) -> _Result:
     return "warn", text, remedies.set_max_workers(queue.name, 1)
 
 
-async def _held(storage: Storage, queue: _Queue) -> _Result:
+async def _unreadable_jobs(storage: Storage, queue: _Queue) -> _Result | None:
+    """Held jobs that no release here can read. Those of unknown kinds are among the problems."""
     waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
     unreadable = [job for job in waiting if job.hold is Hold.UNREADABLE or job.unreadable]
-    if unreadable:
-        job = unreadable[0]
-        why = job.unreadable or "the release that claimed it could not read it"
-        text = (
-            f"{count(len(unreadable), 'job')} of {queue.name!r} with a record that cannot be read, "
-            f"for example {job.id}: {why}; mend the record, or start a release that reads it"
-        )
-        return "fail", text, remedies.requeue(job.id)
-    held = [job for job in waiting if job.hold is not None]
-    since = min((job.due_at for job in held), default=None)
-    text = (
-        f"{count(queue.counts.held, 'job')} of {queue.name!r} held, due{_since(since)}: "
-        f"no live pod knows the kind: {_kinds(held)}"
-    )
-    return "warn", text, remedies.start_worker(queue.name)
-
-
-async def _blocked(storage: Storage, queue: _Queue) -> _Result | None:
-    """Children that a parent without success has left to an operator. Of the newest."""
-    listed = await _jobs(storage, queue.name, JobStatus.BLOCKED, pages=1)
-    children = await storage.jobs.get([job.id for job in listed[:_LOOKED_INTO]])
-    parents = {parent for child in children.values() for parent in child.held_by}
-    found = await storage.jobs.get(sorted(parents))
-    # A parent that was requeued holds nothing more. A parent that is gone still does.
-    freeing = {one.id for one in found.values() if one.status in ACTIVE | {JobStatus.DONE}}
-    held = [child for child in children.values() if set(child.held_by) - freeing]
-    if not held:
+    if not unreadable:
         return None
+    job = unreadable[0]
+    why = job.unreadable or "the release that claimed it could not read it"
     text = (
-        f"{count(len(held), 'job')} of {queue.name!r} blocked behind jobs that ended without "
-        f"success, enqueued{_since(min(job.enqueued_at for job in held))}: {_kinds(held)}"
+        f"{count(len(unreadable), 'job')} of {queue.name!r} with a record that cannot be read, "
+        f"for example {job.id}: {why}; mend the record, or start a release that reads it"
     )
-    return "warn", text, remedies.release_held(held[0].id)
+    return "fail", text, remedies.requeue(job.id)
 
 
 async def _dead(storage: Storage, queue: _Queue) -> _Result:
@@ -221,14 +197,8 @@ _CHECKS = (
     _Check(
         name="held",
         concerns=lambda queue: queue.counts.held > 0,
-        describe=_held,
-        well="no job is held for want of its kind, or because it cannot be read",
-    ),
-    _Check(
-        name="blocked",
-        concerns=lambda queue: queue.counts.by_status.get(JobStatus.BLOCKED, 0) > 0,
-        describe=_blocked,
-        well="no job is blocked behind one that ended without success",
+        describe=_unreadable_jobs,
+        well="no job is held because it cannot be read",
     ),
     _Check(
         name="dead",

@@ -34,6 +34,8 @@ from tests.support.factories import (
     register,
 )
 
+TWO_HOURS = timedelta(hours=2)
+
 
 @pytest.fixture
 def in_store(forge: CommandLine) -> Callable[..., Any]:
@@ -125,12 +127,11 @@ def test_jobs_whose_kind_nobody_knows(forge: CommandLine, in_store: InStore) -> 
         lease = await serve(storage)
         assert not await claim(storage, lease)
 
-    in_store(hold)
+    in_store(hold, TWO_HOURS)
 
-    finding = found(forge, "held")
+    finding = found(forge, "unknown_kind")
 
-    assert finding["text"].startswith(f"1 job of '{QUEUE}' held, due since 20")
-    assert finding["text"].endswith("no live pod knows the kind: 'no.such' 1")
+    assert finding["text"].startswith(f"1 job of kind no.such in queue {QUEUE} cannot run since ")
     assert finding["help"] == f"forge-jobs worker MODULE:ATTR --queues {QUEUE}"
 
 
@@ -141,22 +142,21 @@ def test_jobs_that_a_parent_without_success_left_to_an_operator(
         lease = await serve(storage)
         parent = await enqueue_one(storage)
         held = After(parent, on_failure="hold")
-        child = await enqueue_one(storage, kind="child", after=(held,))
+        await enqueue_one(storage, kind="child", after=(held,))
         await enqueue_one(storage, kind="other", after=(After(await enqueue_one(storage)),))
         gone = Transition(status=JobStatus.DEAD, cause=Cause.FAILED, error=error())
         claimed = await claim_one(storage, lease)
         assert claimed.claim.job_id == parent
         assert await finish(storage, claimed, gone)
         await hand_over_once(storage.jobs)
-        return child
+        return parent
 
-    child = in_store(leave)
+    parent = in_store(leave, TWO_HOURS)
 
-    finding = found(forge, "blocked")
+    finding = found(forge, "children_held")
 
-    assert finding["text"].startswith(f"1 job of '{QUEUE}' blocked behind jobs that ended without")
-    assert finding["text"].endswith(": 'child' 1")
-    assert finding["help"] == remedies.release_held(child)
+    assert finding["text"].startswith(f"1 job waits in queue {QUEUE} behind jobs that ended ")
+    assert finding["help"] == remedies.requeue(parent)
 
 
 def test_dead_jobs_by_kind(forge: CommandLine, in_store: InStore) -> None:

@@ -219,7 +219,6 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "problems": "ok",
         "max-workers": "ok",
         "held": "ok",
-        "blocked": "ok",
         "dead": "ok",
         "oldest due": "ok",
     }

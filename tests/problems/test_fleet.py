@@ -173,7 +173,7 @@ def _gauges(**overrides: Any) -> dict[str, Any]:
     return {**GAUGES, **overrides}
 
 
-async def test_however_many_queues_ten_calls_are_enough(
+async def test_however_many_queues_ten_calls_are_enough_where_no_job_is_odd(
     storage: Storage, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"q{number}" for number in range(30)]
@@ -200,7 +200,7 @@ async def test_however_many_queues_ten_calls_are_enough(
     await problems(storage)
 
     assert "procs.gauges" in calls
-    assert len(calls) <= 9
+    assert len(calls) <= 10
     assert len(set(calls)) == len(calls), "the store is asked of one queue after the other"
 
 

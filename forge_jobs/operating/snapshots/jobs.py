@@ -22,6 +22,8 @@ _HELD, _BLOCKED, _CRASHED = 1_000, 200, 100
 _CANCELLED = 3
 """Runs that ignore a cancel, of which the events are read: the longest."""
 
+_AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, JobStatus.DEAD)
+
 _CRASHED_WITHIN = timedelta(minutes=10)
 
 
@@ -34,7 +36,7 @@ class HeldChildren(Struct, frozen=True, kw_only=True):
 
 
 class JobsSeen(Struct, frozen=True, kw_only=True):
-    """What a snapshot has of jobs.
+    """The part of a snapshot about jobs.
 
     :param held: queue -> kinds that no live pod knows
     :param children: queue -> children of parents without success
@@ -49,7 +51,7 @@ class JobsSeen(Struct, frozen=True, kw_only=True):
 async def jobs_seen(
     storage: Storage, now: datetime, counts: Mapping[str, QueueCounts], pods: Sequence[PodState]
 ) -> JobsSeen:
-    """Read what is odd about jobs: at most nine calls, and one where nothing is.
+    """Read what is odd about jobs: at most nine calls, and none of an empty store.
 
     :raises Unavailable: the store is silent
     """
@@ -59,9 +61,12 @@ async def jobs_seen(
         (JobStatus.BLOCKED,),
         _BLOCKED,
     )
-    crashed = await storage.jobs.list(
-        JobFilter(causes=(Cause.CRASHED,), statuses=tuple(ACTIVE | {JobStatus.DEAD})),
-        limit=_CRASHED,
+    crashed = await _newest(
+        storage,
+        [name for name, each in counts.items() if any(map(each.by_status.get, _AFTER_CRASHES))],
+        _AFTER_CRASHES,
+        _CRASHED,
+        causes=(Cause.CRASHED,),
     )
     waiting = await _newest(
         storage,
@@ -69,27 +74,32 @@ async def jobs_seen(
         (JobStatus.PENDING, JobStatus.FAILED),
         _HELD,
     )
-    ids = [job.id for job in (*blocked, *crashed.jobs)]
+    ids = [job.id for job in (*blocked, *crashed)]
     whole = await storage.jobs.get(ids) if ids else {}
     return JobsSeen(
         held=_held(waiting),
         children=await _children(storage, [whole[job.id] for job in blocked if job.id in whole]),
-        crashes=_crashes(now, [whole[job.id] for job in crashed.jobs if job.id in whole]),
+        crashes=_crashes(now, [whole[job.id] for job in crashed if job.id in whole]),
         runs=await _runs(storage, counts, pods),
     )
 
 
 async def _newest(
-    storage: Storage, queues: Sequence[str], statuses: tuple[JobStatus, ...], limit: int
+    storage: Storage,
+    queues: Sequence[str],
+    statuses: tuple[JobStatus, ...],
+    limit: int,
+    *,
+    causes: tuple[Cause, ...] = (),
 ) -> Sequence[JobSummary]:
     if not queues:
         return ()
-    which = JobFilter(queues=tuple(queues), statuses=statuses)
+    which = JobFilter(queues=tuple(queues), statuses=statuses, causes=causes)
     return (await storage.jobs.list(which, limit=limit)).jobs
 
 
 def _held(waiting: Iterable[JobSummary]) -> dict[str, tuple[HeldKind, ...]]:
-    """Held jobs by kind. They cannot run since they fell due, at the latest."""
+    """Return held jobs by kind, since the first of a kind fell due."""
     due: defaultdict[tuple[str, str], list[datetime]] = defaultdict(list)
     for job in waiting:
         if job.hold is Hold.UNKNOWN_KIND:
