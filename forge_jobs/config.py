@@ -63,6 +63,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     :param keep_minutes: after this the minutes of queues and pods are folded into hours. None: one
         day on Redis and Valkey, 30 days elsewhere. Likewise the leader's counts
     :param keep_hours: how long minutes and hours stay in all
+    :param keep_errors: how long groups of failures stay after their last failure, and the counts of
+        each minute. Likewise the leader's counts
     :param claim_ahead: work held beyond the free workers, in time at the measured pace. Zero
         turns claim-ahead off
     :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
@@ -89,6 +91,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     keep_events: timedelta = EVENTS_KEPT
     keep_minutes: timedelta | None = None
     keep_hours: timedelta = HISTORY_KEPT
+    keep_errors: timedelta = HISTORY_KEPT
     claim_ahead: timedelta = timedelta(milliseconds=50)
     snooze_budget: timedelta = timedelta(days=7)
     max_crashes: int = 3
@@ -128,6 +131,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         least = self.keep_minutes or _LEAST_KEPT
         rule = f"at least keep_minutes ({least})" if self.keep_minutes else "at least 1 hour"
         _require(self.keep_hours >= least, "keep_hours", self.keep_hours, rule)
+        rule = "at least 1 hour"
+        _require(self.keep_errors >= _LEAST_KEPT, "keep_errors", self.keep_errors, rule)
         _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
 
     def patience_within(self, grace: timedelta) -> timedelta:

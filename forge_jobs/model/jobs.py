@@ -260,6 +260,9 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 
     :param attempt: the run that failed, from 1
     :param at: the store's time of the call, filled in by the store. None before
+    :param error_group: the id of the group of failures, see
+        :class:`~forge_jobs.model.failures.ErrorGroup`. "" for what is no failure, and from pods of
+        releases that know no groups
     """
 
     attempt: int
@@ -269,6 +272,7 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     host_id: str = ""
     at: datetime | None = None
+    error_group: str = ""
 
 
 class Job(Struct, frozen=True, kw_only=True):

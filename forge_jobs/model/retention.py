@@ -21,11 +21,13 @@ class Kept(Struct, frozen=True, kw_only=True):
     :param minutes: after this the minutes of queues and pods are folded into their hours, once the
         whole hour is that old. None: what suits the store
     :param hours: after this minutes and hours go
+    :param errors: of groups of failures, after the last failure, and of their counts
     """
 
     events: timedelta = EVENTS_KEPT
     minutes: timedelta | None = None
     hours: timedelta = HISTORY_KEPT
+    errors: timedelta = HISTORY_KEPT
 
     def minutes_or(self, usual: timedelta) -> timedelta:
         """How long minutes stay in a store that keeps them for ``usual``."""

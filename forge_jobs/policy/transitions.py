@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from forge_jobs.model.failures.fingerprints import error_group
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
@@ -126,6 +127,24 @@ def stale_transition(stale: StaleClaim, max_crashes: int, pause: timedelta) -> T
     if stale.crashes + 1 >= max_crashes:
         message = f"crash {stale.crashes + 1} of {max_crashes}: suspected of killing its process"
     return _crashed(stale, stale.claim.host_id, message, max_crashes, pause)
+
+
+def grouped(transition: Transition, kind: str) -> Transition:
+    """Return the transition with the group of the failure, when the end of the attempt is one.
+
+    A failure is an end by an error after which the job waits for its retry or is dead, and a crash.
+
+    :param kind: of the job
+    """
+    error = transition.error
+    is_failure = transition.status in _FAILED or transition.cause is Cause.CRASHED
+    if error is None or not is_failure:
+        return transition
+    group = error_group(kind, error.type, error.message)
+    return structs.replace(transition, error=structs.replace(error, error_group=group))
+
+
+_FAILED = frozenset({JobStatus.FAILED, JobStatus.DEAD})
 
 
 def _crashed(

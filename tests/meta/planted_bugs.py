@@ -33,6 +33,7 @@ from tests.meta.command_bugs import COMMAND_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
+from tests.meta.history_bugs import HISTORY_BUGS
 from tests.meta.hook_bugs import HOOK_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
 from tests.meta.judgement_bugs import JUDGEMENT_BUGS
@@ -81,6 +82,7 @@ GROUPS = {
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,
     "key": KEY_BUGS,
+    "history": HISTORY_BUGS,
     "letter": LETTER_BUGS,
     "lifetime": LIFETIME_BUGS,
     "lost writes": LOST_WRITE_BUGS,

@@ -39,7 +39,9 @@ def _modules(folder: Path) -> set[str]:
     return found | {path.parent.name for path in folder.glob("*/__init__.py")}
 
 
-@pytest.mark.parametrize("room", ["jobs", "fleet", "config", "cron", "letters", "progress"])
+@pytest.mark.parametrize(
+    "room", ["jobs", "fleet", "config", "cron", "history", "letters", "progress"]
+)
 def test_the_rooms_of_a_protocol_have_the_same_names_in_every_store(room: str) -> None:
     sql, redis = _modules(_SQL / room), _modules(_REDIS / room)
     assert sql - redis == {*_SQL_ALONE.get(room, ())}

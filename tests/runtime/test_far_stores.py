@@ -25,6 +25,7 @@ from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
 from tests.support.simulated import SimulatedClock, pass_time, simulate
@@ -111,6 +112,7 @@ class FarPod:
             fence=Fence(timedelta(days=1), settings.fence_margin, clock.elapsed()),
             events=EventBuffer(storage, clock=clock),
             latencies=LatencyRecorder(storage, lease.host_id, clock=clock),
+            failures=FailureRecorder(storage, clock=clock),
             rate_limit=RateLimiter(storage),
             progress=ProgressSender(storage, clock),
             job_context=_no_context,

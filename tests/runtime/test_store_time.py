@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forge_jobs import HandlerRegistry, JobClient
+from forge_jobs import Dead, HandlerRegistry, JobClient
 from forge_jobs.clock import ManualClock, StoreTime, from_us
 from forge_jobs.model.events import EventKind
 from forge_jobs.policy.percentiles import percentile
@@ -72,11 +72,17 @@ async def test_a_pod_an_hour_ahead_tells_and_measures_by_the_stores_time(
     @handlers.job("work")
     async def work() -> None: ...
 
+    @handlers.job("fail")
+    async def fail() -> None:
+        raise Dead("order 42")
+
     async with JobClient(storage, handlers) as client:
         job_id = (await client.enqueue(work.request())).job_id
+        dead_id = (await client.enqueue(fail.request())).job_id
         began = await storage.cron.now()
         async with a_runtime(storage, handlers).start():
             await ended(storage, job_id)
+            await ended(storage, dead_id)
     over = await storage.cron.now()
 
     events = await storage.jobs.events()
@@ -93,6 +99,11 @@ async def test_a_pod_an_hour_ahead_tells_and_measures_by_the_stores_time(
     ]
     [bucket] = measured
     assert began - MINUTE <= bucket.minute <= over
+    [group] = (await storage.jobs.error_groups(began - 3 * HOUR, over + 3 * HOUR)).groups
+    assert (group.dead, group.message, group.jobs) == (1, "order …", (dead_id,))
+    assert began - slack <= group.first_at <= group.last_at <= over + slack
+    [counted] = group.counts
+    assert began - MINUTE <= counted.at <= over
     longest = percentile(bucket.total, 1)
     assert longest is not None
     assert longest < MINUTE.total_seconds()

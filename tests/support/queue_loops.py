@@ -27,6 +27,7 @@ from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_for, enqueue_one, register
 from tests.support.runtimes import QUEUE, quick_settings, seconds
@@ -64,6 +65,7 @@ class Bench:
             fence=Fence(settings.lease, settings.fence_margin, clock.elapsed()),
             events=EventBuffer(storage.jobs, clock=clock),
             latencies=LatencyRecorder(storage.jobs, lease.host_id, clock=clock),
+            failures=FailureRecorder(storage.jobs, clock=clock),
             rate_limit=RateLimiter(storage.config),
             progress=ProgressSender(storage.jobs, clock),
             job_context=_no_context,

@@ -51,6 +51,8 @@ _QUEUE = frozenset(
         "letters",
         "minutes",
         "hours",
+        "errors",
+        "error_hours",
         "unfolded",
         "events",
         "event_seq",
@@ -74,7 +76,8 @@ _OF_JOBS = (
     "ended",
     "kind",
 )
-_LISTS = ("tag", "key", "schedule")
+_LISTS = ("tag", "key", "schedule", "group")
+_FAILURES = ("eg", "eh")
 _MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
@@ -212,7 +215,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     elif tag == "#":
         is_known = name in _FLEET or first in ("pod", "ev", "g", "hg")
     else:
-        is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_MORTAL)
+        is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_FAILURES, *_MORTAL)
     if not is_known:
         yield f"{{{tag}}}:{name} is a key that nobody knows"
     if is_mortal != (first in _MORTAL):
@@ -229,6 +232,7 @@ def _check_queue(queue: _Queue) -> Iterator[str]:
     yield from _check_edges(queue)
     yield from _check_letters(queue)
     yield from _check_minutes(queue)
+    yield from _check_failures(queue)
 
 
 def _same(what: str, stored: Mapping[str, object], meant: Mapping[str, object]) -> Iterator[str]:
@@ -264,7 +268,7 @@ def _check_lists(queue: _Queue) -> Iterator[str]:
     for prefix, name in (
         ("s", "status"),
         ("tag", "tags"),
-        *((n, n) for n in ("kind", "key", "schedule")),
+        *((n, n) for n in ("kind", "key", "schedule", "group")),
     ):
         stored = {value: set(ids) for value, ids in queue.below(prefix).items()}
         meant = _by(queue.jobs, name)
@@ -399,6 +403,14 @@ def _check_minutes(queue: _Queue) -> Iterator[str]:
         yield f"minutes {sorted(there)} are not all listed"
     if not set(queue.get("unfolded")) <= there:
         yield f"minutes {sorted(queue.get('unfolded'))} are to be folded, and not there"
+
+
+def _check_failures(queue: _Queue) -> Iterator[str]:
+    groups = {group: float(each["last"]) for group, each in queue.below("eg").items()}
+    yield from _same("groups of failures", queue.get("errors"), groups)
+    hours = set(queue.below("eh"))
+    if hours != set(queue.get("error_hours")):
+        yield f"hours of failures {sorted(hours)}, listed {sorted(queue.get('error_hours'))}"
 
 
 def _check_locators(keys: Keys, bases: Mapping[str, _Queue]) -> Iterator[str]:

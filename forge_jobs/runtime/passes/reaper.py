@@ -16,12 +16,13 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Revival, StaleClaim
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.policy.transitions import stale_transition
+from forge_jobs.policy.transitions import grouped, stale_transition
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.shared.clean_texts import named
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.storage.protocols import JobStore, ProcStore
 
 logger = reporter(__name__)
@@ -72,6 +73,7 @@ async def reap_once(
     events: EventBuffer | None = None,
     sweep: bool = True,
     sender: BisectingSender | None = None,
+    failures: FailureRecorder | None = None,
 ) -> ReapReport:
     """Revive every stale claim, in bounded batches.
 
@@ -84,6 +86,7 @@ async def reap_once(
     :param sweep: also expire waiting jobs, free held ones and forget dead pods, which can wait for
         a later pass
     :param sender: kept from pass to pass. Claims that it has set aside delay no others
+    :param failures: counts the crashes
     """
     sender = BisectingSender("the revival of job") if sender is None else sender
     clock = clock or SystemClock()
@@ -110,6 +113,7 @@ async def reap_once(
             revived=revived,
             left=left,
             sender=sender,
+            failures=failures,
         )
     if sweep:
         await in_batches(procs.free_held_jobs, FREE_BATCH, BUDGET, clock)
@@ -145,6 +149,7 @@ async def _revive_all(
     sender: BisectingSender,
     revived: list[Claim],
     left: set[Claim],
+    failures: FailureRecorder | None,
 ) -> bool:
     """Revive batch after batch, and return whether the guard allowed it.
 
@@ -173,7 +178,7 @@ async def _revive_all(
             return allowed
         if stop_points.ARMED:
             await stop_points.reach("reap:read")
-        applied = await _revive(jobs, batch, settings, registry, sender)
+        applied = await _revive(jobs, batch, settings, registry, sender=sender, failures=failures)
         if stop_points.ARMED:
             await stop_points.reach("reap:committed")
         revived += applied
@@ -221,7 +226,9 @@ async def _revive(
     stale: list[StaleClaim],
     settings: RuntimeSettings,
     registry: HandlerRegistry | None,
+    *,
     sender: BisectingSender,
+    failures: FailureRecorder | None,
 ) -> list[Claim]:
     """Revive the claims, and return those whose revival was applied."""
 
@@ -233,12 +240,21 @@ async def _revive(
     revivals = [
         Revival(
             each.claim,
-            stale_transition(each, _max_crashes(each.kind, settings, registry), settings.lease),
+            grouped(
+                stale_transition(each, _max_crashes(each.kind, settings, registry), settings.lease),
+                each.kind,
+            ),
         )
         for each in stale
     ]
     answers = await sender.send(revivals, revive, lambda each: each.claim.job_id)
-    return [claim for answer in answers for claim in answer]
+    applied = [claim for answer in answers for claim in answer]
+    if failures is not None:
+        kinds = {each.claim: each.kind for each in stale}
+        ended = {each.claim: each.transition for each in revivals}
+        for claim in applied:
+            failures.record(claim, kinds[claim], ended[claim])
+    return applied
 
 
 def _max_crashes(kind: str, settings: RuntimeSettings, registry: HandlerRegistry | None) -> int:

@@ -21,6 +21,7 @@ from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
 
 _WOKEN_PAUSE = timedelta(minutes=1)
@@ -58,6 +59,7 @@ class PodLoops:
         *,
         events: EventBuffer,
         latencies: LatencyRecorder,
+        failures: FailureRecorder,
         progress: ProgressSender,
         running: Callable[[], int],
         lease: Callable[[], PodLease],
@@ -68,6 +70,7 @@ class PodLoops:
         self._host_id = host_id
         self._events = events
         self._latencies = latencies
+        self._failures = failures
         self._progress = progress
         self._running = running
         self._lease = lease
@@ -80,7 +83,10 @@ class PodLoops:
             plan.clock, starved_after=_STARVED_AFTER * settings.coordinate_interval
         )
         kept = Kept(
-            events=settings.keep_events, minutes=settings.keep_minutes, hours=settings.keep_hours
+            events=settings.keep_events,
+            minutes=settings.keep_minutes,
+            hours=settings.keep_hours,
+            errors=settings.keep_errors,
         )
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
         self._revivals = BisectingSender("the revival of job", clock=plan.clock)
@@ -119,12 +125,13 @@ class PodLoops:
         return self._revivals.refusals + self._deliveries.refusals + self._sent_letters.refusals
 
     async def flush(self) -> None:
-        """Write buffered events and latencies.
+        """Write buffered events, latencies and failures.
 
         :raises StorageError: the store did not take them
         """
         await self._events.flush_once()
         await self._latencies.flush_once()
+        await self._failures.flush_once()
 
     async def _coordinate(self) -> timedelta | None:
         plan = self._plan
@@ -168,6 +175,7 @@ class PodLoops:
             events=self._events,
             sweep=sweep,
             sender=self._revivals,
+            failures=self._failures,
         )
         if sweep and report.is_swept:
             self._swept_at = now

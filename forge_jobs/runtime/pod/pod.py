@@ -34,6 +34,7 @@ from forge_jobs.runtime.shared.health import PodHealth, QueueHealth
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)
@@ -76,6 +77,7 @@ class RunningPod:
             capacity=EVENT_CAPACITY if plan.settings.keep_events else 0,
         )
         latencies = LatencyRecorder(jobs, pod.host_id, clock=store_time)
+        failures = FailureRecorder(jobs, version=pod.version, clock=store_time)
         self.values = values
         self.client: JobClient = values.client
         self.rate_limit = RateLimiter(plan.storage.config, clock=plan.clock)
@@ -91,6 +93,7 @@ class RunningPod:
             fence=fence,
             events=self.events,
             latencies=latencies,
+            failures=failures,
             rate_limit=self.rate_limit,
             progress=self.progress,
             job_context=self._job_context,
@@ -109,6 +112,7 @@ class RunningPod:
             pod.host_id,
             events=self.events,
             latencies=latencies,
+            failures=failures,
             progress=self.progress,
             running=self.running,
             lease=lambda: self.services.lease,

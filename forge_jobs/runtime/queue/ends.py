@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.backoff import DEFAULT_RETRY, RetryPolicy
-from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
+from forge_jobs.policy.transitions import AttemptEnd, Rules, grouped, next_transition
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.services import PodServices
@@ -43,7 +43,8 @@ def decide(
         # No rule concerns a success, and most ends are successes.
         return next_transition(end, job, _NO_RULES, services.rng)
     try:
-        return next_transition(end, job, _rules(job, state, seconds, services), services.rng)
+        rules = _rules(job, state, seconds, services)
+        return grouped(next_transition(end, job, rules, services.rng), job.kind)
     except BaseException as error:  # the claim needs an end in any case
         logger.exception(
             "job %s of queue %s: a rule that decides how the job goes on failed; the attempt "
@@ -53,7 +54,7 @@ def decide(
         )
         record = error_record(error, Cause.FAILED, attempt=job.attempt, host_id=services.host_id)
         failure = AttemptEnd(cause=Cause.FAILED, error=record)
-        return next_transition(failure, job, _NO_RULES, services.rng)
+        return grouped(next_transition(failure, job, _NO_RULES, services.rng), job.kind)
 
 
 def _rules(
@@ -116,6 +117,8 @@ def tell(
             services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
         if seconds and cause is not Cause.RATE_LIMITED:
             services.latencies.record(claim.queue, seconds, job.run_at.timestamp())
+        if transition.error is not None:
+            services.failures.record(claim, job.kind, transition)
         services.job_log.ended(job, end, transition, seconds)
     except BaseException as error:  # filters of the log, and exceptions, are the program's code
         with contextlib.suppress(BaseException):

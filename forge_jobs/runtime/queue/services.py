@@ -26,6 +26,7 @@ from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
@@ -90,6 +91,7 @@ class PodServices:
         fence: Fence,
         events: EventBuffer,
         latencies: LatencyRecorder,
+        failures: FailureRecorder,
         rate_limit: RateLimiter,
         progress: ProgressSender,
         job_context: Callable[[Run], Context],
@@ -115,7 +117,7 @@ class PodServices:
         self.clock = clock
         self.fence = fence
         self.events = events
-        self.latencies = latencies
+        self.latencies, self.failures = latencies, failures
         self.rate_limit = rate_limit
         self.progress = progress
         self.job_context = job_context

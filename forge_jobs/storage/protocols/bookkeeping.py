@@ -1,12 +1,13 @@
 """The part of the job store that keeps the history: events, counts, latencies, and their end."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.metrics import LatencySample, MetricBucket
+from forge_jobs.model.metrics import MINUTE, LatencySample, MetricBucket
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 
 
@@ -45,6 +46,54 @@ class BookkeepingStore(Protocol):
 
         Oldest first, summed over pods, the same before and after a roll-up. Minutes past their
         retention come as hours (see ``Kept.minutes``), each with the sums of its minutes.
+        """
+        ...
+
+    async def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
+        """Add what one pod has met to its groups of failures.
+
+        A group's kind, type and message are those of the first sample. Where a queue has
+        ``MOST_GROUPS`` groups, what would be one more is counted in the group ``OTHER``.
+
+        :returns: the samples that were not stored, as by :meth:`append_events`
+        """
+        ...
+
+    async def error_groups(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        step: timedelta = MINUTE,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> ErrorGroups:
+        """Return the groups that failed in minutes from ``since`` to before ``until``.
+
+        The group with the last failure comes first. A group that fails meanwhile may come on no
+        page or on two.
+
+        :param queue: None means all
+        :param step: the counts of a group are summed in steps of this length, whole minutes since
+            the epoch. The range has ``MOST_STEPS`` of them at most
+        :param limit: 1 to 1,000
+        :raises InvalidInput: an argument is out of range
+        """
+        ...
+
+    async def error_group(
+        self,
+        queue: str,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = MINUTE,
+    ) -> ErrorGroup | None:
+        """Return one group as :meth:`error_groups` does, also when it did not fail in the range.
+
+        None: the queue has no such group, or has it no more.
         """
         ...
 

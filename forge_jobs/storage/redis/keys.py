@@ -14,6 +14,7 @@ Under the base of a queue
                                 a key, tags, schedule, parents, children, expiry, time for its
                                 result, recorded start or wish to cancel, or has waited again after
                                 a claim. Of others claims and ends do not read these fields
+                                ``group`` is the group of the newest failure
 ``err:<id>``          list      error records of the job, oldest first
 ``prog:<id>``         hash      last progress, and how far the log of each attempt goes
 ``log:<id>:<number>`` list      lines of the log of an attempt, oldest first
@@ -28,7 +29,7 @@ Under the base of a queue
 ``own:<host>``        set       claims of one pod. ``owners`` (hash) how many each has
 ``started``           zset      claims whose start is known
 ``s:<status>``        zset      jobs of any other status, by id. Also ``kind:``, ``tag:``, ``key:``,
-                                ``schedule:``, for lists
+                                ``schedule:``, ``group:``, for lists
 ``unique``            hash      unique key, or another place of one -> the active job that holds it
 ``cool:<key>``        string    the job that opened the window of a key, when, and until when it
                                 lasts. Ends by itself
@@ -50,6 +51,9 @@ Under the base of a queue
                                 ``minutes`` (zset) all, ``unfolded`` those with rows of pods
 ``hm:<hour>``         hash      counters of an hour that is past its minutes. ``hl:<hour>``
                                 histograms. ``hours`` (zset) all
+``eg:<group>``         hash      a group of failures. ``errors`` (zset) all, by their last failure
+``eh:<hour>``          hash      group -> its failures in each minute of an hour. ``error_hours``
+                                (zset) all hours
 ``fired:<number>``    string    what became of a record of the outbox here. Ends by itself
 ``events``            zset      timeline, by time. ``event_seq`` (string) the last number.
                                 ``ev:<id>`` (list) that of one job, ends by itself

@@ -37,6 +37,7 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.threads import HandlerThread, ThreadSupply
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.kit.passing import declare, fire_and_expire
@@ -235,6 +236,7 @@ class Drain:
             # A test does not look at the timeline of a job.
             events=EventBuffer(jobs, capacity=0),
             latencies=LatencyRecorder(jobs, self._host_id, clock=self._clock),
+            failures=FailureRecorder(jobs, clock=self._clock),
             rate_limit=self._limits,
             progress=self._progress,
             job_context=self._context,

@@ -16,6 +16,7 @@ import pytest
 
 from forge_jobs.clock import EPOCH
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_worker_id
 from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
@@ -205,6 +206,20 @@ async def _history(world: World) -> None:
     sample = LatencySample(queue=QUEUE, minute=minute, processing=_HISTOGRAM, total=_HISTOGRAM)
     await world.jobs.add_latencies(world.lease.host_id, [sample])
     await world.jobs.metrics(QUEUE, minute, now)
+    failed = FailureSample(
+        queue=QUEUE,
+        group="abc",
+        kind="tests.kind",
+        type="ValueError",
+        message="…",
+        minute=minute,
+        first_at=now,
+        last_at=now,
+        retried=1,
+    )
+    assert await world.jobs.add_failures([failed]) == []
+    assert (await world.jobs.error_groups(minute, now)).groups
+    assert await world.jobs.error_group(QUEUE, "abc", minute, now)
     await world.jobs.roll_up(1000)
     await world.procs.record_gauges(world.lease, minute, _GAUGES)
     await world.procs.gauges(minute, now)

@@ -12,6 +12,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import JobCancelled, SchemaMismatch, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import After
@@ -198,6 +199,28 @@ async def test_events_and_latencies_of_silent_queues_are_handed_back(shards: Sha
         assert {event.queue for event in left} == set(shards.lost)
         kept = await shards.storage.jobs.add_latencies(a_pod().host_id, samples)
         assert {sample.queue for sample in kept} == set(shards.lost)
+        failed = [
+            FailureSample(
+                queue=name,
+                group="abc",
+                kind="tests.kind",
+                type="ValueError",
+                message="…",
+                minute=now.replace(second=0, microsecond=0),
+                first_at=now,
+                last_at=now,
+                dead=1,
+            )
+            for name in NAMES
+        ]
+        unheard = await shards.storage.jobs.add_failures(failed)
+        assert {sample.queue for sample in unheard} == set(shards.lost)
+        since, until = now - timedelta(minutes=1), now + timedelta(minutes=1)
+        page = await shards.storage.jobs.error_groups(since, until)
+        assert set(page.silent) == set(shards.lost)
+        assert {group.queue for group in page.groups} == set(NAMES) - set(shards.lost)
+        with pytest.raises(Unavailable):
+            await shards.storage.jobs.error_group(shards.lost[0], "abc", since, until)
     assert await shards.storage.jobs.append_events(left) == []
     found = await shards.storage.jobs.events()
     assert sorted(event.queue for event in found) == sorted(NAMES)

@@ -363,6 +363,7 @@ def _outcome(transition: Transition) -> tuple[object, ...]:
         level=0 if cooldown is None else cooldown.level,
         limit=transition.rate_limit or False,
         again=False if again is None else (again.payload, doc_of(again)),
+        group=(error is not None and error.error_group) or False,
     )
 
 

@@ -44,8 +44,10 @@ _HISTORY = {
     "hours": (":hm:", ":hl:"),
     "gauges": (":g:",),
     "pod_hours": (":hg:",),
+    "errors": (":eg:",),
+    "error_hours": (":eh:",),
 }
-"""Lists of minutes and hours, and the keys that each has under these prefixes."""
+"""Lists of minutes, hours and groups, and the keys that each has under these prefixes."""
 
 _decode = msgspec.json.Decoder(Retention).decode
 
@@ -63,6 +65,8 @@ class _Overdue(msgspec.Struct, frozen=True, array_like=True):
     pod_hours: int
     folds: int
     pod_folds: int
+    errors: int
+    error_hours: int
 
     @property
     def is_any(self) -> bool:
@@ -77,13 +81,18 @@ class _Ages(NamedTuple):
     history: int
     events: int
     most_events: int
+    errors: int
 
     @classmethod
     def of(cls, kept: Kept) -> "_Ages":
         folded = kept.minutes_or(MINUTES_KEPT)
-        ages = (folded, kept.hours, kept.events)
-        minutes, history, events = map(duration_us, ages)
-        return cls(minutes, history, events, MOST_EVENTS)
+        ages = (folded, kept.hours, kept.events, kept.errors)
+        minutes, history, events, errors = map(duration_us, ages)
+        return cls(minutes, history, events, MOST_EVENTS, errors)
+
+    def of_history(self, name: str) -> int:
+        """Return the age at which what a list of ``_HISTORY`` has goes."""
+        return self.errors if name.startswith("error") else self.history
 
 
 class Cleaner:
@@ -112,7 +121,7 @@ class Cleaner:
             "drop_events", overdue, "events", limit, age=ages.events, most=ages.most_events
         )
         for name, prefixes in _HISTORY.items():
-            of_list = {"age": ages.history, "list": f":{name}", "prefixes": prefixes}
+            of_list = {"age": ages.of_history(name), "list": f":{name}", "prefixes": prefixes}
             removed += await self._drop("drop_minutes", overdue, name, limit, **of_list)
         folded = 0
         for name, script in (("folds", "fold_hours"), ("pod_folds", "fold_gauges")):

@@ -35,6 +35,7 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.changes import Changes
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import set_back
+from forge_jobs.storage.redis.history.store import RedisHistory
 from forge_jobs.storage.redis.jobs import (
     children,
     claim,
@@ -55,7 +56,7 @@ from forge_jobs.storage.redis.progress.notes import note_progress
 from forge_jobs.storage.wakeups import wakeups_of
 
 
-class RedisJobStore:
+class RedisJobStore(RedisHistory):
     """:class:`~forge_jobs.storage.protocols.JobStore` on Redis and Valkey."""
 
     def __init__(self, database: Database) -> None:

@@ -83,6 +83,8 @@ JOB_COLUMNS = (
     _job_column("result_expires_at", BigInteger, nullable=True),
     # JSON list of ErrorRecord, oldest first.
     _job_column("errors", TEXT, default="[]"),
+    # The group of the newest failure.
+    _job_column("error_group", TEXT, nullable=True),
 )
 
 

@@ -80,6 +80,7 @@ _job_index("finished", "queue", "status", "finished_at", "id", where=FINISHED)
 _job_index("results", "result_expires_at", where="result_expires_at IS NOT NULL")
 _job_index("scheduled", "schedule", where=f"schedule <> '' AND {ACTIVE}")
 _job_index("keyed", "unique_key", where="unique_key IS NOT NULL")
+_job_index("by_error", "error_group", "id", where="error_group IS NOT NULL")
 Index("forge_jobs_by_queue", jobs.c.queue, jobs.c.status, jobs.c.id)
 
 edges = Table(

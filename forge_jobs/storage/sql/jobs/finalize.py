@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, bindparam, literal, select, text, true, update
+from sqlalchemy import BigInteger, bindparam, func, literal, select, text, true, update
 
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
@@ -85,6 +85,7 @@ _SETTLE = (
         result=bindparam("new_result"),
         result_expires_at=bindparam("new_result_expires_at"),
         errors=bindparam("new_errors"),
+        error_group=func.coalesce(bindparam("new_error_group"), jobs.c.error_group),
     )
 )
 _silent = (
@@ -155,8 +156,7 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
     for seconds in PAUSES_S:
         if not kept:
             break
-        # A claim that still holds its job and was not ended: the job is locked, most often by a
-        # beat.
+        # A claim that holds a job which was not ended: the job is locked, most often by a beat.
         pause(tx, seconds)
         ended += tx.flavor.succeed(tx, kept)
         done = {row.id for row in ended}
@@ -380,6 +380,7 @@ class _Batch:
             "new_result": result,
             "new_result_expires_at": expires_at,
             "new_errors": row.errors if error is None else append_error(row.errors, error, now),
+            "new_error_group": (error.error_group or None) if error is not None else None,
         }
 
     def write(self) -> None:

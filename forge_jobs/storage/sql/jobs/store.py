@@ -44,6 +44,7 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import give_back
 from forge_jobs.storage.sql.config.queues import list_again, unlisted
 from forge_jobs.storage.sql.fleet import set_back
+from forge_jobs.storage.sql.history.store import SqlHistory
 from forge_jobs.storage.sql.jobs import children, claim, finalize, heartbeat, metrics, operate, read
 from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
@@ -63,7 +64,7 @@ ORPHANS_AT_ONCE = 20
 """Jobs that are gone whose notes one step removes."""
 
 
-class SqlJobStore:
+class SqlJobStore(SqlHistory):
     """:class:`~forge_jobs.storage.protocols.JobStore` on SQL."""
 
     def __init__(self, database: Database) -> None:

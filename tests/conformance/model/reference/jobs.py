@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
-from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
+from forge_jobs.model.metrics import MINUTE, Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
 from forge_jobs.model.queues import QueueCounts
@@ -26,6 +27,7 @@ from tests.conformance.model.reference import (
     children,
     claims,
     ends,
+    failures,
     letters,
     operators,
     progress,
@@ -167,6 +169,30 @@ class ReferenceJobs:
                 for bucket, count in histogram.counts.items():
                     self._world.latencies[sample.queue, sample.minute, name, bucket] += count
         return []
+
+    def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
+        self._world.failures += samples
+        return []
+
+    def error_groups(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        step: timedelta = MINUTE,
+        limit: int,
+    ) -> ErrorGroups:
+        found = failures.groups(self._world.failures, since, until, step)
+        named = [group for group in found if group.counts and queue in {None, group.queue}]
+        return ErrorGroups(tuple(named[:limit]), cursor=None)
+
+    def error_group(
+        self, queue: str, group: str, since: datetime, until: datetime
+    ) -> ErrorGroup | None:
+        found = failures.groups(self._world.failures, since, until, MINUTE)
+        named = [each for each in found if (each.queue, each.id) == (queue, group)]
+        return named[0] if named else None
 
     def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         world = self._world

@@ -10,6 +10,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Hold, JobStatus
 from forge_jobs.model.queues import QueueCounts, Retention
 from forge_jobs.model.retention import Kept
+from tests.conformance.model.reference import failures
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
 from tests.conformance.model.reference.state import (
     CUT,
@@ -258,6 +259,7 @@ def cleanup(world: World, limit: int, kept: Kept) -> None:
     for counted in (world.counts, world.latencies):
         for key in [key for key in counted if key[1] <= before]:
             del counted[key]
+    world.failures = failures.kept_from(world.failures, world.now - kept.errors)
     world.gauges = {key: each for key, each in world.gauges.items() if key[0] > before}
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import (
     ACTIVE,
@@ -261,6 +262,7 @@ class World:
     leader: ModelLeader | None = None
     counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)
     latencies: Counter[tuple[str, datetime, str, int]] = field(default_factory=Counter)
+    failures: list[FailureSample] = field(default_factory=list)
     gauges: dict[tuple[datetime, HostId], PodGauges] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
     windows: dict[tuple[str, str], tuple[JobId, datetime, datetime]] = field(default_factory=dict)

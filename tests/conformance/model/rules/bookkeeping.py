@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import PodGauges
 from tests.conformance.model.program import LEASE, QUEUES, Program, index, queue
@@ -31,6 +32,45 @@ class Bookkeeping(Program):
         )
         self.do("jobs.add_latencies", self.pick(self.leases, which).host_id, [sample])
         self.read_metrics(name)
+
+    @rule(
+        name=queue,
+        which=index,
+        about=index,
+        died=st.integers(0, 2),
+        ago=st.integers(0, 2),
+        version=st.sampled_from(("", "1", "2")),
+    )
+    def fail_alike(
+        self, name: str, which: int, about: int, died: int, ago: int, version: str
+    ) -> None:
+        group = ("aaaaaaaaaaaa", "bbbbbbbbbbbb", "cccccccccccc")[which % 3]
+        # No two groups with one time: stores agree on the order all the same, see the cursors.
+        self.clock.advance(timedelta(microseconds=1))
+        at = self.clock.now() - ago * _MINUTE
+        sample = FailureSample(
+            queue=name,
+            group=group,
+            kind=f"kind {group}",
+            type="ValueError",
+            message=f"{group} of …",
+            minute=at.replace(second=0, microsecond=0),
+            first_at=at,
+            last_at=at,
+            retried=2 - died,
+            dead=died,
+            jobs=(self.pick(self.requests, about).id,) if self.requests else (),
+            version=version,
+        )
+        self.do("jobs.add_failures", [sample])
+        self.read_failures(name, group)
+
+    def read_failures(self, name: str, group: str) -> None:
+        minute = self.minute()
+        since, until = minute - 2 * _MINUTE, minute + _MINUTE
+        self.do("jobs.error_groups", since, until, limit=100)
+        self.do("jobs.error_groups", since, minute, queue=name, step=5 * _MINUTE, limit=100)
+        self.do("jobs.error_group", name, group, since, until)
 
     def read_metrics(self, name: str) -> None:
         now = self.clock.now()

@@ -10,6 +10,7 @@ local NEEDED = {
 local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 local OTHERS = {
   results = 'zset', minutes = 'zset', unfolded = 'zset', hours = 'zset', events = 'zset',
+  errors = 'zset', error_hours = 'zset',
   unlocated = 'zset', barred = 'zset',
 }
 local OF_FLEET = {

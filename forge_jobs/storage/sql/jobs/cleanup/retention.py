@@ -16,6 +16,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import is_seed_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
+from forge_jobs.storage.sql.base.history_tables import error_groups, error_hours
 from forge_jobs.storage.sql.base.job_rows import Ended
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
@@ -102,6 +103,8 @@ _HISTORY: dict[str, tuple[Table, Column[int]]] = {
     **{table.name: (table, table.c.minute) for table in (counters, latencies, gauges)},
     **{table.name: (table, table.c.hour) for table in (hours, pod_hours)},
     **{table.name: (table, table.c.ends_at) for table in _ENDING},
+    error_groups.name: (error_groups, error_groups.c.last_at),
+    error_hours.name: (error_hours, error_hours.c.hour),
 }
 """Tables whose rows are removed, and their columns of time."""
 FOLDED: dict[str, tuple[Table, Callable[[Tx, int, int, int], Sequence[Any]]]] = {
@@ -176,6 +179,7 @@ def plan(tx: Tx, kept: Kept) -> Rest:
     places = tx.flavor.overdue(tx, [(rule.queue, rule.status, rule.until) for rule in rules])
     ages = {RESULTS: timedelta(0), EVENTS: kept.events}
     ages |= dict.fromkeys((table.name for table in _ENDING), timedelta(0))
+    ages |= dict.fromkeys((error_groups.name, error_hours.name), kept.errors)
     others = [Other(what, tx.now - duration_us(ages.get(what, kept.hours))) for what in _OLDEST]
     others = [
         other

@@ -4,6 +4,7 @@
 -- uses: queues
 local LISTS = {
   'claimed', 'minutes', 'hours', 'unfolded', 'events', 'handovers', 'letters', 'gone', 'barred',
+  'errors', 'error_hours',
 }
 local STATUSES = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 

@@ -21,6 +21,9 @@ local function lists_of(base, job)
   if job.key then
     keys[#keys + 1] = base .. ':key:' .. job.key
   end
+  if job.group then
+    keys[#keys + 1] = base .. ':group:' .. job.group
+  end
   return keys
 end
 

@@ -17,13 +17,30 @@ local function wait_again(base, job, outcome, changes)
   start_waiting(base, job)
 end
 
+local MOST_ERRORS = 32
+
+-- The job's group is that of the newest failure. Programs of earlier releases name none.
+local function append_error(base, job, outcome, changes)
+  local key, group = base .. ':err:' .. job.id, outcome.group
+  redis.call('RPUSH', key, text(now) .. ' ' .. outcome.error)
+  redis.call('LTRIM', key, -MOST_ERRORS, -1)
+  if group and group ~= job.group then
+    if job.group then
+      later('ZREM', base .. ':group:' .. job.group, job.id)
+    end
+    later('ZADD', base .. ':group:' .. group, 0, job.id)
+    changes[#changes + 1], changes[#changes + 2] = 'group', group
+    job.group = group
+  end
+end
+
 local function apply(base, job, outcome, mode)
   local overruled = is_cancelled(job, outcome, mode)
   local cause = overruled and 'cancelled' or outcome.cause
   local changes = {}
   write_counts(job, outcome, mode, changes)
   if outcome.error then
-    append_error(base, job.id, outcome.error)
+    append_error(base, job, outcome, changes)
   end
   if mode ~= 'release' then
     write_result(base, job, not overruled and outcome.result, changes)

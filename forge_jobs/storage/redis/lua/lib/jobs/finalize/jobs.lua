@@ -3,7 +3,7 @@
 local FIELDS = {
   'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',
   'token', 'settled', 'attempt', 'crashes', 'snoozes', 'requested', 'expires', 'result_ttl',
-  'started', 'beat', 'finished',
+  'started', 'beat', 'finished', 'group',
 }
 
 local ENDED = { done = true, dead = true, cancelled = true }
@@ -17,7 +17,7 @@ local function load(base, id)
   end
   return {
     id = id, status = v[1], kind = v[2] or '', host = v[3] or nil, cancel = v[4] or nil, key = v[5] or nil,
-    tags = v[6] or nil, schedule = v[7] or nil, hold = v[8] or nil, kids = v[9] or nil,
+    tags = v[6] or nil, schedule = v[7] or nil, hold = v[8] or nil, kids = v[9] or nil, group = v[23] or nil,
     priority = whole(v[10], 0), run_at = whole(v[11], now), token = whole(v[12], 0),
     settled = whole(v[13], 0), attempt = whole(v[14], 0), crashes = whole(v[15], 0),
     snoozes = whole(v[16], 0), requested = whole(v[17]), expires = whole(v[18]),

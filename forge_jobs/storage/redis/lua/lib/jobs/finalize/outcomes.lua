@@ -1,15 +1,16 @@
 -- Writes what the end of a claim leaves on the job. Used with jobs.lua. See settling.lua.
 --
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
--- length and level, rate limit that the job waits for, payload and doc of a new occurrence }, counts as 0
--- or 1, texts and lengths false when there are none. delay is false for a job that keeps the due time.
+-- length and level, rate limit that the job waits for, payload and doc of a new occurrence, group of the
+-- error }, counts as 0 or 1, texts and lengths false when there are none. delay is false for a job that
+-- keeps the due time.
 local function to_outcome(parts)
   local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit,
-    again = unpack(parts)
+    again, group = unpack(parts)
   return {
     status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
     crashes = crashes, error = error, result = result, length = length, level = level,
-    limit = limit, again = again,
+    limit = limit, again = again, group = group,
     -- Says nothing but how the job ended, and with which result.
     is_simple = ENDED[status] and not (error or length or limit)
       and handed_back == 0 and snoozes == 0 and crashes == 0,
@@ -19,14 +20,6 @@ end
 -- Without a delay the job was due at the claim. A due time ahead means that the clock went back since.
 local function due_again(job, outcome)
   return outcome.delay and now + outcome.delay or math.min(job.run_at, now)
-end
-
-local MOST_ERRORS = 32
-
-local function append_error(base, id, error)
-  local key = base .. ':err:' .. id
-  redis.call('RPUSH', key, text(now) .. ' ' .. error)
-  redis.call('LTRIM', key, -MOST_ERRORS, -1)
 end
 
 -- Replaces the result, also by none.

@@ -15,6 +15,10 @@ end
 
 -- Takes a job whose key is no record out of every list that is known without the record.
 local function remove_remains(base, id)
+  local group = read_fields(base .. ':j:' .. id, 'group')[1]
+  if group then
+    redis.call('ZREM', base .. ':group:' .. group, id)
+  end
   if redis.call('DEL', base .. ':j:' .. id) == 0 then
     return 'not_found'
   end

@@ -1,0 +1,1 @@
+"""Counts of a pod, buffered until the store has taken the counts."""

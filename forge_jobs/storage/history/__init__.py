@@ -1,0 +1,1 @@
+"""The history of failures, as every store keeps it."""

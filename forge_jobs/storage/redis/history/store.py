@@ -1,0 +1,45 @@
+"""The history that a store keeps beside jobs, as a part of the store of jobs."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
+from forge_jobs.model.metrics import MINUTE
+from forge_jobs.storage.history.failures import GroupsAsked, Steps
+from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.history import failures
+
+
+class RedisHistory:
+    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` about groups of failures."""
+
+    _database: Database
+
+    async def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
+        return await failures.add_failures(self._database, samples)
+
+    async def error_groups(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        step: timedelta = MINUTE,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> ErrorGroups:
+        steps = Steps.of(since, until, step)
+        asked = GroupsAsked.of(steps, queue=queue, cursor=cursor, limit=limit)
+        return await failures.read_groups(self._database, asked)
+
+    async def error_group(
+        self,
+        queue: str,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = MINUTE,
+    ) -> ErrorGroup | None:
+        steps = Steps.of(since, until, step)
+        return await failures.read_group(self._database, queue, group, steps)

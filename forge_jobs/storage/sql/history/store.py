@@ -1,0 +1,46 @@
+"""The history that a store keeps beside jobs, as a part of the store of jobs."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
+from forge_jobs.model.metrics import MINUTE
+from forge_jobs.storage.history.failures import GroupsAsked, Steps
+from forge_jobs.storage.sql.base.database import Database
+from forge_jobs.storage.sql.history import failures
+
+
+class SqlHistory:
+    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` about groups of failures."""
+
+    _database: Database
+
+    async def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
+        await self._database.write(lambda tx: failures.add_failures(tx, samples))
+        return []
+
+    async def error_groups(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        queue: str | None = None,
+        step: timedelta = MINUTE,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> ErrorGroups:
+        steps = Steps.of(since, until, step)
+        asked = GroupsAsked.of(steps, queue=queue, cursor=cursor, limit=limit)
+        return await self._database.read(lambda tx: failures.read_groups(tx, asked))
+
+    async def error_group(
+        self,
+        queue: str,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = MINUTE,
+    ) -> ErrorGroup | None:
+        steps = Steps.of(since, until, step)
+        return await self._database.read(lambda tx: failures.read_group(tx, queue, group, steps))

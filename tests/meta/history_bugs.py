@@ -1,0 +1,107 @@
+"""Bugs of the history: of groups of failures."""
+
+from tests.meta.bugs import Bug, Edit, files_of
+
+_SQL = "forge_jobs/storage/sql/history/failures.py"
+_REDIS = "forge_jobs/storage/redis/lua/"
+_BOTH = "forge_jobs/storage/history/failures.py"
+_FAILURES = files_of("failures")
+_RUNTIME = "tests/runtime/test_failures.py::test_"
+_RECORDER = "forge_jobs/runtime/shared/recorders/failures.py"
+
+
+def _bug(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = _FAILURES) -> Bug:
+    return Bug(f"failures: {name}", tests, (Edit(file, old, new),))
+
+
+def _redis(name: str, file: str, old: str, new: str) -> Bug:
+    edit = Edit(f"{_REDIS}{file}.lua", old, new)
+    return Bug(f"redis failures: {name}", _FAILURES, (edit,), "redis")
+
+
+def _of_recorder(name: str, old: str, new: str, test: str) -> Bug:
+    return _bug(name, _RECORDER, old, new, (f"{_RUNTIME}{test}",))
+
+
+HISTORY_BUGS = (
+    _bug(
+        "a queue has one group too many",
+        _SQL,
+        ".scalar_one() >= MOST_GROUPS:",
+        ".scalar_one() > MOST_GROUPS:",
+    ),
+    _bug(
+        "a late sample moves the last failure back",
+        _SQL,
+        '"new_last_at": max(read.number("last_at"), failed.last_at),',
+        '"new_last_at": failed.last_at,',
+    ),
+    _bug(
+        "a page repeats its last group",
+        _SQL,
+        "            key\n            < tuple_(",
+        "            key\n            <= tuple_(",
+    ),
+    _bug(
+        "the minute at the end of the range counts",
+        _BOTH,
+        "if self.since <= minute < self.until:",
+        "if self.since <= minute <= self.until:",
+    ),
+    _bug(
+        "retried and dead are one number",
+        _BOTH,
+        "hour[place + 1] += sample.dead",
+        "hour[place] += sample.dead",
+    ),
+    _bug(
+        "groups stay as long as hours",
+        "forge_jobs/storage/sql/jobs/cleanup/retention.py",
+        "ages |= dict.fromkeys((error_groups.name, error_hours.name), kept.errors)",
+        "ages |= {}",
+    ),
+    _redis(
+        "groups of a queue behind the page come again",
+        "history/error_groups",
+        "and not is_before(named[index], group)",
+        "and false",
+    ),
+    _redis(
+        "a late sample moves the last failure back",
+        "history/add_failures",
+        "  last = math.max(whole(v[2], 0), last)\n",
+        "",
+    ),
+    _redis(
+        "a queue has any number of groups",
+        "history/add_failures",
+        "if redis.call('ZCARD', base .. ':errors') >= most then",
+        "if false then",
+    ),
+    _of_recorder(
+        "what the store did not take is gone",
+        "                    left |= taken\n",
+        "",
+        "counts_survive_an_outage_and_count_once",
+    ),
+    _of_recorder(
+        "the buffer grows without bound",
+        "            while len(self._met) > self._capacity:\n",
+        "            while False:\n",
+        "what_is_kept_during_an_outage_is_bounded",
+    ),
+    _bug(
+        "an interrupted run is a failure",
+        "forge_jobs/policy/transitions.py",
+        "if error is None or not is_failure:",
+        "if error is None:",
+        (f"{_RUNTIME}failures_alone_have_groups",),
+    ),
+    _bug(
+        "minutes of the pod's clock",
+        "forge_jobs/runtime/pod/pod.py",
+        "failures = FailureRecorder(jobs, version=pod.version, clock=store_time)",
+        "failures = FailureRecorder(jobs, version=pod.version)",
+        ("tests/runtime/test_store_time.py",),
+    ),
+)
