@@ -197,14 +197,16 @@ class StoreDeeds:
 
     async def _all_work_again(self) -> None:
         """Wait until every pod has begun a run since now."""
-        before = {pod: self._ledger.starts[pod] for pod in self._crew.at_work}
-        since = now_ns()
+        pods, since = set(self._crew.at_work), now_ns()
         await wait_until(
-            lambda: all(
-                self._ledger.starts[pod] > count
-                for pod, count in before.items()
-                if pod in self._crew.at_work
-            ),
-            description=f"every pod runs jobs again, {(now_ns() - since) / 1e9:.1f} s after",
+            lambda: self.has_each_begun(pods & self._crew.at_work.keys(), since),
+            description="every pod runs jobs again",
             timeout=_AT_WORK_AGAIN,
         )
+
+    def has_each_begun(self, pods: Collection[int], since_ns: int) -> bool:
+        """Return whether each of these processes has begun a run since.
+
+        Times are compared: a run that began before may be read from the ledger only now.
+        """
+        return all(self._ledger.last_start_ns.get(pod, 0) > since_ns for pod in pods)

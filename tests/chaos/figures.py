@@ -1,14 +1,14 @@
 """The figures of a run, each beside the aim."""
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from tests.chaos.checker import Verdict
 from tests.chaos.pace import Pace
-from tests.chaos.record import Outage, Record, wall_ms
+from tests.chaos.record import Outage, Record, monotonic_ns
 from tests.chaos.run import Outcome
 from tests.chaos.shard_times import Loss, losses_of
 from tests.support.ledger import Ledger, Run
@@ -37,6 +37,7 @@ def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
         _slowest("Crash to re-run, p50", None, times.crash_to_rerun(), 0.5),
         _slowest("Stop to re-run elsewhere, longest", 1.0, times.stop_to_rerun(), 1.0),
         _slowest("SIGTERM to exit, longest", pace.grace + 1, times.stop_to_exit(), 1.0),
+        _slowest("SIGTERM to exit beside an outage, longest", None, times.hindered_exits(), 1.0),
         _slowest("Leader crash to the next leader, longest", 15 / shrunk, times.crashed_leads(), 1),
         _slowest("Leader resigns to the next leader, longest", 1.0, times.resigned_leads(), 1.0),
         _slowest("Back to work once the store is back, p99", 3.0, times.back_to_work(), 0.99),
@@ -179,8 +180,20 @@ class _Times:
         return found
 
     def stop_to_exit(self) -> list[float]:
-        """From each SIGTERM to the end of the process."""
-        return [((stop.exited_ns or 0) - stop.at_ns) / 1e9 for stop in self._record.stops.values()]
+        """Return the times from a SIGTERM to the end of the process, while the store answers."""
+        return self._exits(undisturbed=True)
+
+    def hindered_exits(self) -> list[float]:
+        """The same where the store was away for a part of that time."""
+        return self._exits(undisturbed=False)
+
+    def _exits(self, *, undisturbed: bool) -> list[float]:
+        return [
+            (exited_ns - stop.at_ns) / 1e9
+            for stop in self._record.stops.values()
+            if (exited_ns := stop.exited_ns) is not None
+            and self._record.was_undisturbed(stop.at_ns, exited_ns) is undisturbed
+        ]
 
     def crashed_leads(self) -> list[float]:
         """Return the times from the kill of a leader to the next leader."""
@@ -232,17 +245,37 @@ class _Times:
         return first.values()
 
     def resolved(self) -> list[float]:
-        """Return the times from the end of each fault to the last success of the running jobs."""
-        found = []
+        """Return the times from the end of each fault to the last success of the running jobs.
+
+        Time in which a further outage kept the store away does not count.
+        """
+        return [
+            max((self._served_between(outage.to_ns, end) for end in ends), default=0.0)
+            for outage, ends in self._ends_after_each()
+        ]
+
+    def _ends_after_each(self) -> Iterator[tuple[Outage, list[int]]]:
+        """Return when the jobs that each outage has caught were done after it."""
         stored = self._outcome.stored
         for outage in self._record.outages:
-            ends = [
-                (job.finished_at.timestamp() * 1_000 - wall_ms(outage.to_ns)) / 1_000
-                for job in (stored.get(JobId(job_id)) for job_id in self._caught_in(outage))
-                if job is not None and job.status is JobStatus.DONE and job.finished_at
-            ]
-            found.append(max([0.0, *ends]))
-        return found
+            jobs = (stored.get(JobId(job_id)) for job_id in self._caught_in(outage))
+            yield (
+                outage,
+                [
+                    at
+                    for job in jobs
+                    if job is not None and job.status is JobStatus.DONE and job.finished_at
+                    if (at := monotonic_ns(job.finished_at)) > outage.to_ns
+                ],
+            )
+
+    def _served_between(self, from_ns: int, to_ns: int) -> float:
+        """Return the seconds between the two in which the store was there."""
+        away = sum(
+            max(0, min(outage.to_ns, to_ns) - max(outage.from_ns, from_ns))
+            for outage in self._record.outages
+        )
+        return (to_ns - from_ns - away) / 1e9
 
     def _caught_in(self, outage: Outage) -> set[str]:
         """Jobs of which a run ended during the outage: their ends were under way."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 _WALL_LESS_MONOTONIC_NS = time.time_ns() - time.monotonic_ns()
 
@@ -16,6 +17,11 @@ def now_ns() -> int:
 def wall_ms(at_ns: int) -> float:
     """A reading of the monotonic clock as milliseconds of the wall clock."""
     return (at_ns + _WALL_LESS_MONOTONIC_NS) / 1_000_000
+
+
+def monotonic_ns(at: datetime) -> int:
+    """A reading of the wall clock as one of the monotonic clock."""
+    return int(at.timestamp() * 1e9) - _WALL_LESS_MONOTONIC_NS
 
 
 ROTATION = "rotate_password"

@@ -20,7 +20,39 @@ def _bug_of_moves(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"shard: {name}", tests, (Edit(file, old, new),), "redis")
 
 
+def _bug_of_locators(name: str, old: str, new: str) -> Bug:
+    tests = ("tests/backends/redis/test_silent_locators.py",)
+    return Bug(f"shard: {name}", tests, (Edit(f"{_REDIS}locators/asking.py", old, new),), "redis")
+
+
 PART_BUGS: tuple[Bug, ...] = (
+    _bug_of_locators(
+        "a job whose locator is silent is looked for nowhere",
+        "        found = await _ask(db, unknown)\n",
+        "        found: dict[JobId, str] = {}\n",
+    ),
+    _bug_of_locators(
+        "a job that no queue which answers has is missing",
+        "        unknown -= found.keys()\n",
+        "        unknown = set()\n",
+    ),
+    _bug_of_locators(
+        "the queue of a job that was found is believed for ever",
+        "    found = await _look(db, before)\n",
+        "    found = {one: queue for queue, ids in before.items() for one in ids}\n",
+    ),
+    Bug(
+        "shard: consent is asked for what a silent server would refuse",
+        ("tests/backends/redis/test_silent_commands.py",),
+        (
+            Edit(
+                "forge_jobs/cli/commands/jobs.py",
+                "    if silent:\n",
+                "    if False:\n",
+            ),
+        ),
+        "redis",
+    ),
     _bug_of_queues(
         "a pod that misses a queue beats no sooner",
         "forge_jobs/runtime/pod/pod.py",

@@ -62,6 +62,8 @@ class Ledger:
         self.runs: list[Run] = []
         self.starts: Counter[int] = Counter()
         """How many runs each process has started."""
+        self.last_start_ns: dict[int, int] = {}
+        """When each process has begun its newest run."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Ledger":
@@ -92,6 +94,8 @@ class Ledger:
             self._by_key[key] = run
             self.runs.append(run)
             self.starts[run.process_id] += 1
+            newest = self.last_start_ns.get(run.process_id, 0)
+            self.last_start_ns[run.process_id] = max(newest, run.started_ns)
         elif event == "end":
             self._by_key[key].ended_ns = int(at)
             self._ended.add(job_id)

@@ -1,6 +1,6 @@
 """``forge-jobs jobs``: look at jobs, and change their course."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, get_args
 
@@ -20,6 +20,7 @@ from forge_jobs.cli.options import (
 from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
 from forge_jobs.cli.selection import Which, chosen, filter_options, settled
 from forge_jobs.config import Deployment
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.filters import MOST_COUNTED, JobFilter, JobOrder, JobSummary
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
@@ -28,6 +29,8 @@ from forge_jobs.operating.documents import Changed, JobView, plain
 from forge_jobs.operating.latencies import QueueStats, shown
 from forge_jobs.operating.words import instant
 from forge_jobs.storage.cursors import MOST_TO_COUNT
+
+_NAMED = 5
 
 
 @click.group()
@@ -287,13 +290,27 @@ def _change(
 
 
 def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) -> None:
-    """Say how many jobs would change, and ask for consent."""
-    number = str(with_store(deployment, lambda store: store.jobs.count(which)))
+    """Say how many jobs would change, and ask for consent.
+
+    :raises Unavailable: queues that are meant do not answer, so the change would be refused
+    """
+    counted = with_store(deployment, lambda store: store.jobs.count(which))
+    _check_heard(counted.silent)
+    number = str(counted)
     jobs = f"{number} job" if number == "1" else f"{number} jobs"
     if yes:
         talk(f"{verb}: {jobs}")
     else:
         click.confirm(f"{verb} {jobs}?", abort=True, err=True)
+
+
+def _check_heard(silent: Sequence[str]) -> None:
+    if silent:
+        some = ", ".join(silent[:_NAMED]) + (", ..." if len(silent) > _NAMED else "")
+        raise Unavailable(
+            f"nothing was changed: the server of {len(silent)} of the queues does not answer "
+            f"({some}). Name the queues that you mean with --queue, or wait for that server"
+        )
 
 
 def _report(total: Changed, done: str) -> None:

@@ -25,9 +25,9 @@ async def next_of(watch: Watch) -> JobState:
         return await anext(watch)
 
 
-def located(shards: Shards, queue: str) -> NewJob:
-    """A job whose locator the failing server does not hold: nothing is known of the others."""
-    while shards.is_located_there((job := new_job(queue=queue)).id):
+def located_there(shards: Shards, queue: str) -> NewJob:
+    """A job whose locator the failing server holds."""
+    while not shards.is_located_there((job := new_job(queue=queue)).id):
         pass
     return job
 
@@ -39,7 +39,7 @@ async def test_a_silent_server_keeps_no_other_watch_waiting(shards: Shards, faul
     lease = await register(storage, queues=(healthy, lost), lease_for=DAY)
     await storage.jobs.enqueue([new_job(queue=lost)])
     assert await finish(storage, await claim_one(storage, lease, queue=lost), done())
-    waiting = {healthy: located(shards, healthy), lost: new_job(queue=lost)}
+    waiting = {healthy: located_there(shards, healthy), lost: new_job(queue=lost)}
     await storage.jobs.enqueue([*waiting.values()])
     async with JobClient(storage) as client:
         watches = {name: client.watch(queue=name) for name in waiting}

@@ -18,6 +18,7 @@ at the key, and repeats its step. See ``moving.py`` for who moves.
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
+from forge_jobs.model.ids import JobId
 from forge_jobs.storage.redis.keys import OLD_HASHES, Keys, old_hash
 
 _LOOK_EVERY_S = 1.0
@@ -123,11 +124,13 @@ class KnownOfStore:
     """Knowledge that the bundles of one store share.
 
     :ivar problem: why the store must not be used any more. See ``late_check.py``
+    :ivar queues_of: queues of jobs that were found without their locators. See ``asking.py``
     """
 
     def __init__(self, keys: Keys) -> None:
         self.places = Places(keys)
         self.problem = ""
+        self.queues_of: dict[JobId, str] = {}
 
 
 def by_place(places: Places, ids: Iterable[str]) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.locators.locators import locate_by_queue
+from forge_jobs.storage.redis.locators.asking import find_by_queue
 
 FilterParts = tuple[object, ...]
 
@@ -220,7 +220,7 @@ async def matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list
     """Return those of the jobs that the filter means."""
     parts = filter_parts(which)
     allowed = {db.keys.queue(name) for name in which.queues}
-    located = await locate_by_queue(db, ids)
+    located = await find_by_queue(db, ids)
     requests = {
         base: request_of("match", meant=parts, ids=found)
         for base, found in located.items()

@@ -13,7 +13,7 @@ from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.base.steps import ITEMS_AT_ONCE, run_in_steps
 from forge_jobs.storage.redis.jobs.filters import filter_parts, oldest
 from forge_jobs.storage.redis.jobs.requeue import requeue
-from forge_jobs.storage.redis.locators.locators import locate_by_queue
+from forge_jobs.storage.redis.locators.asking import find_by_queue
 
 _CHANGED, _REQUESTED = "changed", "requested"
 _Outcomes = list[tuple[JobId, str]]
@@ -87,7 +87,7 @@ async def _find_named(
 ) -> _Visit:
     wanted = sorted({job_id for job_id in named if job_id > after})
     visited = wanted[:limit]
-    located = await locate_by_queue(db, visited)
+    located = await find_by_queue(db, visited)
     known = {job_id for ids in located.values() for job_id in ids}
     meant = {db.keys.queue(name) for name in which.queues} or set(located)
     return _Visit(

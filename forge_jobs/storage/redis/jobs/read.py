@@ -25,7 +25,8 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, in_each_queue
 from forge_jobs.storage.redis.jobs.filters import Located, by_time, matching, newest, portions
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.locators.locators import by_base, locate_some
+from forge_jobs.storage.redis.locators.asking import find
+from forge_jobs.storage.redis.locators.locators import by_base
 
 _WHOLE_AT_ONCE = 100
 """Whole jobs may be large."""
@@ -78,9 +79,7 @@ async def get(db: Database, ids: Sequence[JobId], late: Mapping[JobId, str]) -> 
     found: dict[JobId, Job] = {}
     unknown: set[JobId] = set()
     for portion in portions(ids, _WHOLE_AT_ONCE):
-        queues, unlocated = await locate_some(db, portion)
-        queues = {job_id: late[job_id] for job_id in portion if job_id in late} | queues
-        unlocated -= queues.keys()
+        queues, unlocated = await find(db, portion, late)
         located = by_base(db, queues)
         answers, silent = await db.run_some("get", located, list[_Whole | Literal[False]])
         unknown |= unlocated.union(*(located[base] for base in silent))

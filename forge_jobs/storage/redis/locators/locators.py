@@ -78,13 +78,8 @@ async def _read(
     return found, unknown
 
 
-async def locate_by_queue(db: Database, ids: Iterable[JobId]) -> dict[str, list[JobId]]:
-    """The bases of the queues that the ids are in, with their ids, in order of both."""
-    return by_base(db, await locate(db, ids))
-
-
 def by_base(db: Database, located: Mapping[JobId, str]) -> dict[str, list[JobId]]:
-    """The same of ids whose queues are known."""
+    """The bases of queues, with the ids that are there, in order of both."""
     found: dict[str, list[JobId]] = {}
     for job_id, queue in located.items():
         found.setdefault(db.keys.queue(queue), []).append(job_id)

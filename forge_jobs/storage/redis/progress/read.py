@@ -16,7 +16,8 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.job_rows import StoredFields
 from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.locators.locators import by_base, locate_some
+from forge_jobs.storage.redis.locators.asking import find
+from forge_jobs.storage.redis.locators.locators import by_base
 
 _AT_ONCE = 250
 """How many states one step reads, of all queues together."""
@@ -104,9 +105,8 @@ async def job_log(
 async def _located(
     db: Database, ids: Sequence[JobId], late: Mapping[JobId, str]
 ) -> tuple[dict[str, list[JobId]], set[JobId]]:
-    queues, unlocated = await locate_some(db, ids)
-    queues = {job_id: late[job_id] for job_id in ids if job_id in late} | queues
-    return by_base(db, queues), unlocated - queues.keys()
+    queues, unlocated = await find(db, ids, late)
+    return by_base(db, queues), unlocated
 
 
 def _state(job_id: JobId, queue: str, stored: _State) -> JobState:

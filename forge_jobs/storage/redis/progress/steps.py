@@ -4,7 +4,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import request_of
-from forge_jobs.storage.redis.locators.locators import locate
+from forge_jobs.storage.redis.locators.asking import find_by_queue
 
 
 async def save_checkpoint(db: Database, claim: Claim, text: str) -> bool | None:
@@ -18,8 +18,6 @@ async def save_checkpoint(db: Database, claim: Claim, text: str) -> bool | None:
 
 async def checkpoint(db: Database, job_id: JobId) -> str | None:
     """See ``JobStore.checkpoint``."""
-    queue = (await locate(db, [job_id])).get(job_id)
-    if queue is None:
-        return None
-    found = await db.run_one("checkpoint", db.keys.queue(queue), job_id, str)
-    return found or None
+    for base in await find_by_queue(db, [job_id]):
+        return await db.run_one("checkpoint", base, job_id, str) or None
+    return None
