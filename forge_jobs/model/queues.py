@@ -202,6 +202,23 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     oldest_due_for: timedelta | None
 
 
+MOST_AHEAD = 50_000
+
+
+class LinePlace(Struct, frozen=True, kw_only=True):
+    """The place of a waiting job in the order of claims of its queue.
+
+    :param ahead: due jobs that come before, ``MOST_AHEAD`` at most
+    :param is_more: more than these come before
+    """
+
+    ahead: int
+    is_more: bool = False
+
+    def __str__(self) -> str:
+        return f"more than {self.ahead:,}" if self.is_more else f"{self.ahead:,}"
+
+
 class Wake(Struct, frozen=True, kw_only=True):
     """Changes that are possible since the last wake-up. Every part is a hint, none is a promise.
 

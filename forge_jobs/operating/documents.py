@@ -108,6 +108,10 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     help: str = ""
     blocked_by: tuple[str, ...] = ()
     held_by: tuple[str, ...] = ()
+    ahead: int | None = None
+    starts_after: datetime | None = None
+    starts_before: datetime | None = None
+    rests_on: str = ""
 
 
 class Timeline(Struct, frozen=True, kw_only=True):

@@ -65,6 +65,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     :param help: the command that helps. "" when nothing has to be done
     :param blocked_by: ids of the jobs that this job waits for
     :param held_by: holders of the slots that the job waits for, the longest-running first
+    :param ahead: due jobs that come before one that waits for a slot, 50,000 at most
+    :param starts_after: nine of ten such jobs start between this and ``starts_before``. None where
+        no run ended lately
+    :param rests_on: what the forecast rests on, for people
     """
 
     reason: Reason
@@ -74,6 +78,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     help: str = ""
     blocked_by: tuple[str, ...] = ()
     held_by: tuple[str, ...] = ()
+    ahead: int | None = None
+    starts_after: datetime | None = None
+    starts_before: datetime | None = None
+    rests_on: str = ""
 
 
 class Situation(Struct, frozen=True, kw_only=True):

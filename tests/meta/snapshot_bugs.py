@@ -112,4 +112,42 @@ SNAPSHOT_BUGS = (
         "cancel_requested_at=max(",
         "jobs.py::test_a_handler_that_goes_on_after_a_cancel",
     ),
+    Bug(
+        "place: jobs of one instant come before, whatever their ids",
+        (
+            "tests/conformance/test_place_in_queue.py::test_the_place_of_a_job_is_how_many_are_claimed_before",
+        ),
+        (
+            Edit(
+                "forge_jobs/storage/sql/jobs/read.py",
+                'jobs.c.run_at == _at, jobs.c.id < bindparam("job")',
+                "jobs.c.run_at == _at",
+            ),
+        ),
+    ),
+    Bug(
+        "place: a priority counts whole",
+        (
+            "tests/conformance/test_place_in_queue.py::test_the_place_of_a_job_is_how_many_are_claimed_before",
+        ),
+        (
+            Edit(
+                "forge_jobs/storage/redis/lua/jobs/read/place.lua",
+                "elseif priority == job.priority then",
+                "elseif false then",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "forecast: every slot is free",
+        ("tests/unit/test_policy_forecast.py::test_nine_of_ten_jobs_start_in_the_span",),
+        (
+            Edit(
+                "forge_jobs/policy/judgement/forecast.py",
+                "max(slots - load.running, 0)",
+                "slots",
+            ),
+        ),
+    ),
 )

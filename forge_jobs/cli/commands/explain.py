@@ -28,6 +28,10 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
             ("since", instant(explanation.since)),
             ("until", instant(explanation.forecast)),
             ("waits for", ", ".join(explanation.blocked_by)),
+            ("due before", explanation.ahead),
+            ("starts after", instant(explanation.starts_after)),
+            ("starts before", instant(explanation.starts_before)),
+            ("rests on", explanation.rests_on),
             *_holders(explanation),
             ("what helps", explanation.help),
         ]

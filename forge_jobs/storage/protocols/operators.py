@@ -3,9 +3,10 @@
 from typing import Protocol
 
 from forge_jobs.model.filters import BulkOutcome, JobFilter
+from forge_jobs.storage.protocols.waiting import WaitingStore
 
 
-class OperatedStore(Protocol):
+class OperatedStore(WaitingStore, Protocol):
     """Operators' verbs: each changes the jobs that a filter means."""
 
     async def cancel(

@@ -278,6 +278,8 @@ async def _reads(world: World) -> None:
     await world.jobs.get([*world.waiting, *world.theirs])
     await world.jobs.parents([*world.waiting, *world.theirs])
     await world.jobs.counts()
+    for job_id in (*world.waiting, *world.theirs):
+        await world.jobs.place(QUEUE, job_id)
     await world.jobs.handovers(10)
     await world.jobs.stale_claims(timedelta(0), 100)
     await world.procs.pods()

@@ -11,7 +11,7 @@ from forge_jobs.errors import PartlyUnavailable, Unavailable
 from forge_jobs.model.filters import JobFilter, JobOrder, JobSummary, Page
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Hold, Job, JobStatus
-from forge_jobs.model.queues import QueueCounts
+from forge_jobs.model.queues import MOST_AHEAD, LinePlace, QueueCounts
 from forge_jobs.storage.cursors import (
     Place,
     check_cursor,
@@ -23,6 +23,7 @@ from forge_jobs.storage.cursors import (
 from forge_jobs.storage.redis.base import job_rows
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, in_each_queue
+from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.jobs.filters import Located, by_time, matching, newest, portions
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.asking import find
@@ -173,6 +174,14 @@ async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueC
         for queue, each in answers.items()
         if each.exists or queues is not None
     }
+
+
+async def place(db: Database, queue: str, job_id: JobId) -> LinePlace | None:
+    """See ``JobStore.place``."""
+    ahead = await db.run_one("place", db.keys.queue(queue), request_of("place", id=job_id), int)
+    if ahead < 0:
+        return None
+    return LinePlace(ahead=min(ahead, MOST_AHEAD), is_more=ahead > MOST_AHEAD)
 
 
 async def _lines(

@@ -19,7 +19,7 @@ from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
-from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.queues import LinePlace, QueueCounts, Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
@@ -170,6 +170,9 @@ class RedisJobStore(RedisHistory):
 
     async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
         return await children.parents_of(self._database, ids)
+
+    async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
+        return await read.place(self._database, queue, job_id)
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await read.counts(self._database, queues)

@@ -4,12 +4,26 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, literal, or_, select, text, true, union_all
+from sqlalchemy import (
+    TEXT,
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Select,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    true,
+    union_all,
+)
 
 from forge_jobs.model.filters import JobFilter, JobOrder, Page
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
-from forge_jobs.model.queues import QueueCounts
+from forge_jobs.model.queues import MOST_AHEAD, LinePlace, QueueCounts
 from forge_jobs.storage.cursors import (
     Place,
     check_cursor,
@@ -19,6 +33,7 @@ from forge_jobs.storage.cursors import (
     cursor_of,
 )
 from forge_jobs.storage.sql.base.job_rows import job, job_summary
+from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import CLAIMED, READY, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -81,6 +96,45 @@ _RUNNING = (
     .where(one_of(jobs.c.queue, "names"), jobs.c.started_at.is_not(None), text(CLAIMED))
     .group_by(jobs.c.queue)
 )
+
+
+_of: BindParameter[Any] = bindparam("of", type_=TEXT)
+_level: BindParameter[Any] = bindparam("level")
+_at: BindParameter[Any] = bindparam("at", type_=BigInteger)
+_WAITS = select(jobs.c.priority, jobs.c.run_at).where(
+    jobs.c.id == bindparam("job"), jobs.c.queue == _of, text(READY)
+)
+_levels = levels_of(select(_of.label("queue")).subquery("one").c.queue)
+_LEVELS = (
+    select(_levels.c.priority).where(_levels.c.priority <= _level).order_by(_levels.c.priority)
+)
+
+
+def _due_before(*before: ColumnElement[bool]) -> Select[Any]:
+    """Count due jobs of a priority, a walk over a part of an index. No more than ``most``."""
+    of_level = (jobs.c.queue == _of, jobs.c.priority == _level, text(READY))
+    walk = select(jobs.c.id).where(*of_level, jobs.c.run_at <= _now, *before)
+    return select(func.count()).select_from(walk.limit(bindparam("most")).subquery())
+
+
+_OF_LEVEL = _due_before()
+_EARLIER = _due_before(jobs.c.run_at < _at)
+_AS_EARLY = _due_before(jobs.c.run_at == _at, jobs.c.id < bindparam("job"))
+
+
+def place(tx: Tx, queue: str, job_id: JobId) -> LinePlace | None:
+    """See ``JobStore.place``."""
+    row = tx.execute(_WAITS, {"job": job_id, "of": queue}).first()
+    if row is None:
+        return None
+    at = {"of": queue, "now": tx.now, "at": row.run_at, "job": job_id}
+    ahead = 0
+    for level in tx.execute(_LEVELS, {"of": queue, "level": row.priority}).scalars().all():
+        walks = (_OF_LEVEL,) if level < row.priority else (_EARLIER, _AS_EARLY)
+        for walk in walks:
+            most = MOST_AHEAD + 1 - ahead
+            ahead += tx.execute(walk, {**at, "level": level, "most": most}).scalar_one()
+    return LinePlace(ahead=min(ahead, MOST_AHEAD), is_more=ahead > MOST_AHEAD)
 
 
 def get(tx: Tx, ids: Iterable[JobId]) -> dict[JobId, Job]:

@@ -23,7 +23,7 @@ from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
-from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.queues import LinePlace, QueueCounts, Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
@@ -255,6 +255,9 @@ class SqlJobStore(SqlHistory):
 
     async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
         return await self._database.read(lambda tx: children.parents_of(tx, ids))
+
+    async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
+        return await self._database.read(lambda tx: read.place(tx, queue, job_id))
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await self._database.read(lambda tx: read.counts(tx, queues))

@@ -12,7 +12,7 @@ from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import MINUTE, Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
-from forge_jobs.model.queues import QueueCounts
+from forge_jobs.model.queues import LinePlace, QueueCounts
 from forge_jobs.model.retention import Kept
 from forge_jobs.model.transitions import (
     Delivery,
@@ -142,6 +142,9 @@ class ReferenceJobs:
     def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         found = (self._world.jobs.get(job_id) for job_id in ids)
         return {job.id: job.view() for job in found if job is not None}
+
+    def place(self, queue: str, job_id: JobId) -> LinePlace | None:
+        return operators.place(self._world, queue, job_id)
 
     def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         names = self._world.queues if queues is None else queues

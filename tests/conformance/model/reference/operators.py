@@ -8,7 +8,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Page, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Hold, JobStatus
-from forge_jobs.model.queues import QueueCounts, Retention
+from forge_jobs.model.queues import LinePlace, QueueCounts, Retention
 from forge_jobs.model.retention import Kept
 from tests.conformance.model.reference import failures
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
@@ -218,6 +218,19 @@ def _summary(job: ModelJob) -> JobSummary:
             if name != "last_error"
         },
     )
+
+
+def place(world: World, queue: str, job_id: JobId) -> LinePlace | None:
+    job = world.jobs.get(job_id)
+    waits = job is not None and job.status in {JobStatus.PENDING, JobStatus.FAILED}
+    if job is None or job.request.queue != queue or not waits or job.hold is not None:
+        return None
+    mine = _claimed_by(job)
+    return LinePlace(ahead=sum(_claimed_by(each) < mine for each in world.waiting(queue)))
+
+
+def _claimed_by(job: ModelJob) -> tuple[int, datetime, str]:
+    return job.request.priority, job.due_at, job.id
 
 
 def counts(world: World, name: str) -> QueueCounts:

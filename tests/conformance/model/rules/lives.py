@@ -184,6 +184,8 @@ class Lives(Adversaries):
         child = self.new_request(name, after=(After(parent.id, "hold"),))
         self.put_in([child, self.new_request(name, delay=5 * SECOND)])
         self._page("jobs.list", JobFilter(queues=(name,)), limit)
+        for each in self.world.of_queue(name):
+            self.do("jobs.place", name, each.id)
         self._page(f"jobs.{verb_name}", JobFilter(queues=(name,)), limit)
         self.look_at_jobs(everything=True)
         self._page("jobs.list", JobFilter(statuses=(JobStatus.PENDING, JobStatus.DONE)), limit)

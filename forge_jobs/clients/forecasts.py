@@ -1,0 +1,76 @@
+"""The measured load of a queue, and when a job starts that waits for a slot."""
+
+from datetime import timedelta
+
+from msgspec import structs
+
+from forge_jobs.errors import NotFound
+from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.metrics import Histogram
+from forge_jobs.policy.explanations import Explanation, Reason
+from forge_jobs.policy.judgement.forecast import forecast
+from forge_jobs.policy.judgement.load import Load
+from forge_jobs.policy.percentiles import add
+from forge_jobs.storage.protocols import Storage
+
+MEASURED = timedelta(minutes=15)
+"""How far back a load is measured."""
+
+_RETRIES = (Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED, Cause.SNOOZED, Cause.THROTTLED)
+
+
+async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASURED) -> Load:
+    """Measure a queue: what fell due and how long runs took lately, what waits and runs now.
+
+    A job counts as due when enqueued, and again with each retry. So jobs with a due time far ahead
+    count too early.
+
+    :raises NotFound: no such queue
+    """
+    now = await storage.cron.now()
+    states = {state.name: state for state in await storage.config.queues()}
+    if queue not in states:
+        raise NotFound(f"there is no queue {queue!r}; forge-jobs queues list names all")
+    counts = (await storage.jobs.counts([queue]))[queue]
+    buckets = await storage.jobs.metrics(queue, now - over, now + timedelta(minutes=1))
+    runs, arrived = Histogram({}), 0
+    for bucket in buckets:
+        runs = add(runs, bucket.processing)
+        arrived += sum(bucket.counts.get(name, 0) for name in (Cause.ENQUEUED, *_RETRIES))
+    return Load(
+        over=over,
+        arrived=arrived,
+        runs=runs,
+        waiting=counts.due,
+        running=counts.by_status.get(JobStatus.IN_PROGRESS, 0),
+        max_workers=states[queue].settings.max_workers,
+    )
+
+
+async def with_forecast(
+    storage: Storage, job: Job, told: Explanation, *, slots: int
+) -> Explanation:
+    """Add to the explanation of a job that waits for a slot when that job starts.
+
+    Any other explanation stays as it is, and so does one where no run ended lately.
+
+    :param slots: granted slots of the job's queue
+    """
+    if told.reason is not Reason.SLOTS_BUSY:
+        return told
+    place = await storage.jobs.place(job.queue, job.id)
+    if place is None:
+        return told
+    load = await measured_load(storage, job.queue)
+    now = await storage.cron.now()
+    found = forecast(place, load, slots=slots, now=now)
+    if found is None:
+        return structs.replace(told, ahead=place.ahead, text=f"{told.text}; {place} due before")
+    return structs.replace(
+        told,
+        ahead=place.ahead,
+        text=f"{told.text}; {place} due before, {found.text(now)}",
+        starts_after=found.earliest,
+        starts_before=found.latest,
+        rests_on=found.rests_on,
+    )
