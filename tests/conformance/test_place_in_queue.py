@@ -12,8 +12,6 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import LinePlace
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.jobs import read as redis_read
-from forge_jobs.storage.sql.jobs import read as sql_read
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -135,21 +133,3 @@ async def test_only_jobs_that_wait_for_a_claim_have_a_place(
         assert await storage.jobs.place(QUEUE, job_id) is None
     assert await storage.jobs.place(QUEUE, waiting) == LinePlace(ahead=0)
     assert await storage.jobs.place("elsewhere", waiting) is None
-
-
-async def test_no_more_jobs_are_counted_than_anybody_reads(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (redis_read, sql_read):
-        monkeypatch.setattr(module, "MOST_AHEAD", 3)
-    ids = [await enqueue_one(storage) for _ in range(5)]
-    last = await enqueue_one(storage, priority=1)
-
-    places = [await storage.jobs.place(QUEUE, job_id) for job_id in (ids[3], ids[4], last)]
-
-    assert places == [
-        LinePlace(ahead=3),
-        LinePlace(ahead=3, is_more=True),
-        LinePlace(ahead=3, is_more=True),
-    ]
-    assert str(places[1]) == "more than 3"

@@ -9,8 +9,11 @@ from forge_jobs.clients.forecasts import measured_load
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import NotFound
 from forge_jobs.model.metrics import LatencySample
+from forge_jobs.model.queues import LinePlace
 from forge_jobs.policy.explanations import Reason
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.jobs import read as redis_read
+from forge_jobs.storage.sql.jobs import read as sql_read
 from tests.problems.conftest import HOUR, MINUTE, Fleet
 from tests.support.factories import QUEUE, claim, done, enqueue_one, finish, held
 from tests.support.simulated_queues import histogram
@@ -69,3 +72,21 @@ async def test_the_load_of_a_queue_is_measured(
     assert (load.waiting, load.running, load.max_workers) == (4, 2, 3)
     with pytest.raises(NotFound, match="no queue 'nowhere'"):
         await measured_load(storage, "nowhere")
+
+
+async def test_no_more_jobs_are_counted_than_anybody_reads(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (redis_read, sql_read):
+        monkeypatch.setattr(module, "MOST_AHEAD", 3)
+    ids = [await enqueue_one(storage) for _ in range(5)]
+    last = await enqueue_one(storage, priority=1)
+
+    places = [await storage.jobs.place(QUEUE, job_id) for job_id in (ids[3], ids[4], last)]
+
+    assert places == [
+        LinePlace(ahead=3),
+        LinePlace(ahead=3, is_more=True),
+        LinePlace(ahead=3, is_more=True),
+    ]
+    assert str(places[1]) == "more than 3"
