@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 from msgspec import Struct
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.outcomes import errors_in
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
 from forge_jobs.model.schedules import CatchUp, Overlap
 from forge_jobs.policy.backoff import RetryPolicy
@@ -174,7 +175,14 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     enqueue_middleware: tuple[AroundEnqueue, ...] = ()
 
     def is_retryable(self, error: BaseException) -> bool:
-        """True when a run that raised ``error`` may be tried again, attempts permitting."""
-        if isinstance(error, self.never_retry_on):
+        """True when a run that raised ``error`` may be tried again, attempts permitting.
+
+        A group is tried again when each error in the group would be.
+        """
+        errors = errors_in(error)
+        if any(isinstance(each, self.never_retry_on) for each in (error, *errors)):
             return False
-        return self.retry_on is None or isinstance(error, self.retry_on)
+        retried = self.retry_on
+        if retried is None or isinstance(error, retried):
+            return True
+        return all(isinstance(each, retried) for each in errors)

@@ -17,6 +17,33 @@ class Outcome(Exception):
     """Base of those below."""
 
 
+def errors_in(error: BaseException) -> list[BaseException]:
+    """Return the errors of a group in their order, also of groups inside. Of another error itself.
+
+    Task groups raise groups, also of one error.
+    """
+    found, left = list[BaseException](), [error]
+    while left:
+        each = left.pop()
+        if isinstance(each, BaseExceptionGroup):
+            left += reversed(each.exceptions)
+        else:
+            found.append(each)
+    return found
+
+
+def said_by(error: BaseException) -> BaseException:
+    """Return the outcome that ``error`` means: itself, or the first of a group of one class.
+
+    Outcomes of two classes contradict each other, and an error beside an outcome is a failure. Both
+    give ``error`` back.
+    """
+    errors = errors_in(error)
+    first = errors[0]
+    alike = isinstance(first, Outcome) and all(type(each) is type(first) for each in errors)
+    return first if alike else error
+
+
 def remaining(field: str, value: object) -> timedelta:
     """``value`` as a timedelta, zero when that moment has passed.
 

@@ -325,4 +325,45 @@ EXCHANGE = [
     ),
 ]
 
-RUNTIME_BUGS: tuple[Bug, ...] = (*FAR_STORES, *GRANTS, *SUPERVISOR, *EXCHANGE)
+_GROUPS = "tests/runtime/test_groups_of_outcomes.py::test_"
+
+OUTCOMES = [
+    in_runtime(
+        "outcomes: one in a group is a failure",
+        "queue/execution",
+        "    error = said_by(error)\n",
+        "",
+        "groups_of_outcomes.py::test_one_outcome_in_task_groups_is_that_outcome",
+    ),
+    in_runtime(
+        "outcomes: a clean-up undoes one in a group",
+        "queue/injection/job_scope",
+        "        said = None if error is None else said_by(error)\n",
+        "        said = error\n",
+        "groups_of_outcomes.py::test_a_clean_up_that_raises_does_not_undo_an_outcome_in_a_group",
+    ),
+    Bug(
+        "outcomes: one beside an error counts",
+        (f"{_GROUPS}an_outcome_beside_something_else_is_a_failure",),
+        (
+            Edit(
+                "forge_jobs/handlers/outcomes.py",
+                "all(type(each) is type(first) for each in errors)",
+                "True",
+            ),
+        ),
+    ),
+    Bug(
+        "outcomes: rules of retries do not look into groups",
+        (f"{_GROUPS}rules_of_retries_look_into_groups",),
+        (
+            Edit(
+                "forge_jobs/handlers/options.py",
+                "        return all(isinstance(each, retried) for each in errors)\n",
+                "        return False\n",
+            ),
+        ),
+    ),
+]
+
+RUNTIME_BUGS: tuple[Bug, ...] = (*FAR_STORES, *GRANTS, *SUPERVISOR, *EXCHANGE, *OUTCOMES)

@@ -66,3 +66,17 @@ class TestRetryable:
 
     def test_retrying_on_nothing_retries_nothing(self) -> None:
         assert not HandlerOptions(retry_on=()).is_retryable(ValueError())
+
+    def test_of_a_group_each_error_must_be_one_that_is_retried(self) -> None:
+        options = HandlerOptions(retry_on=(OSError,), never_retry_on=(PermissionError,))
+
+        def a_group(*errors: Exception) -> Exception:
+            return ExceptionGroup("several", [ExceptionGroup("inner", errors), OSError()])
+
+        assert options.is_retryable(a_group(ConnectionResetError()))
+        assert not options.is_retryable(a_group(ValueError()))
+        assert not options.is_retryable(a_group(PermissionError()))
+        assert HandlerOptions().is_retryable(a_group(ValueError()))
+        assert HandlerOptions(retry_on=(ExceptionGroup,)).is_retryable(a_group(ValueError()))
+        never = HandlerOptions(never_retry_on=(ExceptionGroup,))
+        assert not never.is_retryable(a_group(OSError()))

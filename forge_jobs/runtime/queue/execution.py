@@ -20,7 +20,9 @@ from forge_jobs.handlers.outcomes import (
     Snoozed,
     Throttled,
     check_count,
+    errors_in,
     remaining,
+    said_by,
 )
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
@@ -124,15 +126,11 @@ def _lost_key(run: Run, error: BaseException) -> KeyMissing | None:
     Task groups raise a group of errors, also of one. With another error in the group the handler
     has failed: a run with the key would fail likewise, and the job would show no error.
     """
-    lost, errors = None, [error]
-    while errors:
-        each = errors.pop()
-        if isinstance(each, BaseExceptionGroup):
-            errors += each.exceptions
-        elif isinstance(each, KeyMissing) and each.job_id == run.job.claim.job_id:
-            lost = each
-        else:
+    lost = None
+    for each in errors_in(error):
+        if not isinstance(each, KeyMissing) or each.job_id != run.job.claim.job_id:
             return None
+        lost = each
     return lost
 
 
@@ -182,6 +180,7 @@ def _judge(
         return _returned_class(run, host_id, value)
     if error is None:
         return _succeeded(run, host_id, value) if run.job.keep_result else SUCCESS
+    error = said_by(error)
     if isinstance(error, Again):
         return _begins_again(run, host_id, error)
     if run.stop_reason is not None:

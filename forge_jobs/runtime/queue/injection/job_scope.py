@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from forge_jobs.handlers.injection.plan import SharedPlan
-from forge_jobs.handlers.outcomes import Outcome
+from forge_jobs.handlers.outcomes import Outcome, said_by
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.shared.pod_values import PodValues
@@ -93,8 +93,9 @@ class JobScope:
             return raised if error is None else error
         raised.add_note(f"raised by the clean-up of {name}, injected into {run.handler.name}")
         self._log("the clean-up of %s failed, injected into job %s (%s): %s", name, raised)
-        if isinstance(error, Outcome) and not isinstance(raised, Outcome):
-            error.add_note(f"and the clean-up of {name} raised {type(raised).__name__}: {raised}")
+        said = None if error is None else said_by(error)
+        if isinstance(said, Outcome) and not isinstance(said_by(raised), Outcome):
+            said.add_note(f"and the clean-up of {name} raised {type(raised).__name__}: {raised}")
             self.failures.append(raised)
             return error
         return raised
