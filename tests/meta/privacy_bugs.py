@@ -65,15 +65,15 @@ PRIVACY_BUGS = [
     _bug(
         "encryption: a lost key in a group of errors uses an attempt",
         "runtime/queue/execution",
-        "            errors += each.exceptions\n",
-        "            return None\n",
+        "    for each in errors_in(error):\n",
+        "    for each in [error]:\n",
         f"{_RUNTIME}a_lost_key_in_task_groups_uses_no_attempt",
     ),
     _bug(
         "encryption: an error beside a lost key is forgotten",
         "runtime/queue/execution",
-        "            lost = each\n        else:\n            return None\n",
-        "            lost = each\n",
+        "            return None\n        lost = each\n",
+        "            continue\n        lost = each\n",
         f"{_RUNTIME}a_lost_key_beside_another_error_is_a_failure",
     ),
     _bug(
