@@ -58,8 +58,8 @@ PRIVACY_BUGS = [
     _bug(
         "encryption: a lost key of another job uses no attempt",
         "runtime/queue/execution",
-        "isinstance(each, KeyMissing) and each.job_id == run.job.claim.job_id",
-        "isinstance(each, KeyMissing)",
+        "not isinstance(each, KeyMissing) or each.job_id != run.job.claim.job_id",
+        "not isinstance(each, KeyMissing)",
         f"{_RUNTIME}a_lost_key_of_another_job_is_a_failure",
     ),
     _bug(
