@@ -81,7 +81,7 @@ INJECTION_BUGS = (
     _bug(
         "a verdict is replaced by the error of a clean-up",
         "runtime/queue/injection/job_scope",
-        "        if isinstance(error, Outcome) and not isinstance(raised, Outcome):\n",
+        "        if isinstance(said, Outcome) and not isinstance(said_by(raised), Outcome):\n",
         "        if False:\n",
         f"{_CLEAN_UPS}a_verdict_of_the_handler_stands_and_the_error_is_beside_it",
     ),
