@@ -7,7 +7,8 @@ except ImportError as error:
         "forge_jobs.web needs Starlette; install it by pip install 'forge-jobs[web]'"
     ) from error
 
-from forge_jobs.web.access import Access as Access
+from forge_jobs.operating.access import Access as Access
+from forge_jobs.operating.access import Actor as Actor
 from forge_jobs.web.application import dashboard as dashboard
 
-__all__ = ["Access", "dashboard"]
+__all__ = ["Access", "Actor", "dashboard"]

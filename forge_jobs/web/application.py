@@ -1,7 +1,9 @@
 """The application: routes, and who may call them."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,8 +13,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forge_jobs.errors import ForgeJobsError, InvalidInput, a_type
+from forge_jobs.operating.access import Actor
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web.access import Access, Authorize
+from forge_jobs.web.access import Authorize, actor_of
+from forge_jobs.web.api.routes import SLASH, api_routes
 from forge_jobs.web.guard import PROBES, Guard
 from forge_jobs.web.health import probes
 from forge_jobs.web.problems import Refused, answer, refusal_of, unavailable
@@ -36,8 +40,8 @@ def dashboard(
     :param storage: what ``await open_storage(url)`` returned, or a function that returns that, for
         a host application that opens the storage in a lifespan. The application never closes the
         storage
-    :param authorize: called with each request. Returns the :class:`Access` of the caller, or None
-        to refuse. May be ``async def``
+    :param authorize: called with each request. Returns the ``Actor``: who calls, and
+        what that one may do. None refuses. May be ``async def``
     :param hosts: names that a Host header may have, beside addresses and ``localhost``. None: any,
         which is for host applications that check the header
     :raises InvalidInput: a parameter has the wrong type
@@ -73,7 +77,7 @@ class _Application:
 
     def __init__(self, source: Source, authorize: Authorize) -> None:
         self._authorize = authorize
-        routes: list[BaseRoute] = [*probes(source), Route("/", _front)]
+        routes: list[BaseRoute] = [*probes(source), *api_routes(source), Route("/", _front)]
         self._routes = Starlette(
             routes=routes,
             exception_handlers={
@@ -86,24 +90,36 @@ class _Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root: str = scope.get("root_path", "")
-        path = scope["path"].removeprefix(root) or "/"
+        path = _whole_names(scope).removeprefix(root) or "/"
         # A mount leaves "" for the prefix alone, which matches no route.
         scope = {**scope, "path": root + path}
         if path not in PROBES:
-            scope["state"]["access"] = await self._access(Request(scope))
+            scope["state"]["actor"] = await self._actor(Request(scope))
         await self._routes(scope, receive, send)
 
-    async def _access(self, request: Request) -> Access:
+    async def _actor(self, request: Request) -> Actor:
         answered = self._authorize(request)
-        access = await answered if inspect.isawaitable(answered) else answered
-        if access is None or not access.read:
+        given = await answered if inspect.isawaitable(answered) else answered
+        actor = actor_of(given)
+        if actor is None or not actor.access.read:
             raise Refused(403, "not-allowed", "the caller may not read", "ask for the right")
-        return access
+        return actor
+
+
+def _whole_names(scope: Scope) -> str:
+    """Return the path, where a slash within a name is no separator."""
+    path: str = scope["path"]
+    raw: bytes = scope.get("raw_path") or b""
+    raw = raw.partition(b"?")[0]
+    if b"%2f" not in raw.lower() or unquote(raw.decode("ascii", "replace")) != path:
+        return path
+    marked = re.sub("%2f", quote(SLASH), raw.decode("ascii"), flags=re.IGNORECASE)
+    return unquote(marked)
 
 
 def _front(request: Request) -> Response:
-    access: Access = request.state.access
-    return Response(f"{access.actor}: {access.in_words}\n", media_type="text/plain")
+    actor: Actor = request.state.actor
+    return Response(f"{actor.name}\n", media_type="text/plain")
 
 
 def _problem(request: Request, error: Exception) -> Response:

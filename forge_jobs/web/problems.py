@@ -9,6 +9,7 @@ from starlette.responses import Response
 from forge_jobs.errors import (
     ConfigError,
     Conflict,
+    Forbidden,
     ForgeJobsError,
     InvalidInput,
     Locked,
@@ -90,6 +91,8 @@ def refusal_of(error: BaseException) -> Refused:
         return error
     if isinstance(error, InvalidInput):
         return Refused(400, "invalid", error.problem, error.fix, field=error.field)
+    if isinstance(error, Forbidden):
+        return Refused(403, "not-allowed", str(error), "ask for the right")
     if isinstance(error, NotFound):
         return Refused(404, "not-found", str(error), "check the name")
     if isinstance(error, Unavailable | StorageClosed | SchemaMismatch | ConfigError):

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web import Access, dashboard
+from forge_jobs.web import Access, Actor, dashboard
 from tests.support.backends import BACKENDS, pass_on
 
-ADA = Access(actor="ada", actions=frozenset({"*"}), payloads=True)
+ADA = Actor(name="ada", access=Access(actions=frozenset({"*"}), payloads=True))
 
 Caller = Callable[..., httpx.AsyncClient]
 

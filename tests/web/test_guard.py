@@ -12,7 +12,7 @@ from starlette.routing import Mount
 
 from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web import Access, dashboard
+from forge_jobs.web import Access, Actor, dashboard
 from forge_jobs.web.guard import MAX_BODY, MAX_QUERY, Guard
 from tests.web.conftest import ADA, client_of
 
@@ -114,7 +114,7 @@ async def test_a_long_query_is_refused(local: httpx.AsyncClient) -> None:
 
 
 async def test_a_caller_without_rights_is_refused_and_probes_are_answered(sqlite: Storage) -> None:
-    for authorize in (lambda _: None, lambda _: Access(actor="eve", read=False)):
+    for authorize in (lambda _: None, lambda _: Actor(name="eve", access=Access(read=False))):
         async with client_of(dashboard(sqlite, authorize=authorize)) as client:
             assert (await client.get("/")).status_code == 403
             assert (await client.get("/nowhere")).status_code == 403
@@ -122,7 +122,7 @@ async def test_a_caller_without_rights_is_refused_and_probes_are_answered(sqlite
 
 
 async def test_authorize_may_be_async_and_sees_the_request(sqlite: Storage) -> None:
-    async def authorize(request: Request) -> Access | None:
+    async def authorize(request: Request) -> Actor | None:
         return ADA if request.headers.get("X-Who") == "ada" else None
 
     async with client_of(dashboard(sqlite, authorize=authorize)) as client:
@@ -132,7 +132,7 @@ async def test_authorize_may_be_async_and_sees_the_request(sqlite: Storage) -> N
 
 @pytest.mark.parametrize("prefix", ["", "/jobs", "/admin/deep/jobs"])
 async def test_several_are_mounted_in_one_process(sqlite: Storage, prefix: str) -> None:
-    other = Access(actor="bob")
+    other = Actor(name="bob")
     first, second = (
         dashboard(sqlite, authorize=lambda _, who=who: who)  # type: ignore[misc]
         for who in (ADA, other)

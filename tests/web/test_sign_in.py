@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import ConfigError
-from forge_jobs.web.access import Access
+from forge_jobs.operating.access import ALL, Access, Actor
 from forge_jobs.web.alone.server import WebOptions, authorize_of
 from forge_jobs.web.alone.sign_in import FAILURES, Proxy, SignIn
 from forge_jobs.web.alone.users import User, hashed, matches, read_users, remove_user, write_user
@@ -50,8 +50,8 @@ async def test_a_password_and_a_token_sign_in_with_the_rights_of_the_file(users:
     ada = await sign_in(request(authorization=basic("ada", SECRET)))
     ci = await sign_in(request(authorization=f"Bearer ci.{SECRET}"))
 
-    assert ada == Access(actor="ada", actions=frozenset({"*"}), payloads=True)
-    assert ci == Access(actor="ci", queues=frozenset({"gh"}))
+    assert ada == Actor(name="ada", surface="web", access=ALL)
+    assert ci == Actor(name="ci", surface="web", access=Access(queues=frozenset({"gh"})))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_ten_failures_a_minute_then_429_and_a_minute_later_401(users: Path
     assert await refused(sign_in, request("10.0.0.2", authorization=wrong)) == 429
     assert await refused(sign_in, request("10.0.0.1", authorization=basic("bob", "x"))) == 429
     # A caller who has signed in before is not shut out by others.
-    assert (await sign_in(request(authorization=right))).actor == "ada"
+    assert (await sign_in(request(authorization=right))).name == "ada"
 
     clock.advance(61)
     assert await refused(sign_in, request("10.0.0.1", authorization=wrong)) == 401
@@ -119,8 +119,8 @@ async def test_a_broken_file_signs_no_caller_in(broken: tuple[SignIn, Path]) -> 
 async def test_a_proxy_is_believed_from_its_own_address_only(users: Path) -> None:
     sign_in = SignIn(users, Proxy("X-User", ("10.0.0.0/24",)))
 
-    assert (await sign_in(request("10.0.0.9", x_user="ada"))).actions == {"*"}
-    assert await sign_in(request("10.0.0.9", x_user="eve")) == Access(actor="eve")
+    assert (await sign_in(request("10.0.0.9", x_user="ada"))).access == ALL
+    assert await sign_in(request("10.0.0.9", x_user="eve")) == Actor(name="eve", surface="web")
     assert await refused(sign_in, request("10.0.1.9", x_user="ada")) == 401
     twice = Request(
         {
@@ -160,9 +160,9 @@ def test_another_address_without_credentials_is_refused(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_loopback_needs_no_credentials(host: str) -> None:
     authorize: Callable[[Request], object] = authorize_of(WebOptions(host=host))
-    access = authorize(request())
-    assert isinstance(access, Access)
-    assert access.allows("requeue", "gh")
+    actor = authorize(request())
+    assert isinstance(actor, Actor)
+    assert actor.access == ALL
 
 
 @pytest.mark.parametrize("peers", [(), ("proxy.example",)])

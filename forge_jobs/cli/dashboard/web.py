@@ -124,7 +124,7 @@ def user() -> None:
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option("--token", "with_token", is_flag=True, help="Make a token, and print the token.")
 @click.option("--no-password", is_flag=True, help="The user signs in by token or proxy only.")
-@click.option("--action", "actions", multiple=True, help="A right. '*' for all. May be repeated.")
+@click.option("--action", "actions", multiple=True, help="An action, as cancel_jobs, or '*'.")
 @click.option("--queue", "queues", multiple=True, help="Only this queue. May be repeated.")
 @click.option("--payloads", is_flag=True, help="May read payloads and results.")
 def add(

@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from forge_jobs.errors import ConfigError, ForgeJobsError, Unavailable
+from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.reports import reporter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web.access import ALL, Access, Authorize
+from forge_jobs.web.access import Authorize
 from forge_jobs.web.alone.sign_in import Proxy, SignIn
 from forge_jobs.web.application import dashboard
 
@@ -62,10 +63,10 @@ def authorize_of(options: WebOptions) -> Authorize:
             "give --users FILE (FORGE_WEB_USERS), made by forge-jobs web user add NAME, or "
             "--proxy-header, or serve at 127.0.0.1"
         )
-    access = Access(actor=_own_name(), actions=ALL, payloads=True)
+    actor = Actor(name=_own_name(), surface="web", access=ALL)
 
-    def local(_: Request) -> Access:
-        return access
+    def local(_: Request) -> Actor:
+        return actor
 
     return local
 

@@ -17,8 +17,8 @@ from starlette.requests import Request
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import ConfigError
+from forge_jobs.operating.access import Access, Actor
 from forge_jobs.reports import reporter
-from forge_jobs.web.access import Access
 from forge_jobs.web.alone.users import UNKNOWN, User, matches, read_users
 from forge_jobs.web.problems import Refused
 
@@ -76,8 +76,8 @@ class SignIn:
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._hashing: anyio.CapacityLimiter | None = None
 
-    async def __call__(self, request: Request) -> Access:
-        """Return the rights of the caller.
+    async def __call__(self, request: Request) -> Actor:
+        """Return the caller.
 
         :raises Refused: 401 without valid credentials, 429 after too many failures
         """
@@ -85,8 +85,8 @@ class SignIn:
             name = self._proxy.user_of(request)
             if name is not None:
                 user = self._file.user(name) if self._file else None
-                return _access(user or User(name=name))
-        return _access(await self._signed_in(request))
+                return _actor(user or User(name=name))
+        return _actor(await self._signed_in(request))
 
     async def _signed_in(self, request: Request) -> User:
         given = _credentials(request.headers.get("authorization", ""))
@@ -117,13 +117,13 @@ class SignIn:
         return user
 
 
-def _access(user: User) -> Access:
-    return Access(
-        actor=user.name,
+def _actor(user: User) -> Actor:
+    access = Access(
         actions=frozenset(user.actions),
         queues=None if user.queues is None else frozenset(user.queues),
         payloads=user.payloads,
     )
+    return Actor(name=user.name[:100], surface="web", access=access)
 
 
 def _credentials(header: str) -> tuple[str, str, str] | None:

@@ -25,7 +25,7 @@ class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :param password: scrypt hash, "" when the user signs in by a token or a proxy only
     :param token: scrypt hash of the secret part of the token, "" without a token
-    :param actions: as in :class:`~forge_jobs.web.access.Access`, likewise the other rights
+    :param actions: as in ``Access``, likewise the other rights
     """
 
     name: str

@@ -1,0 +1,200 @@
+"""Operations as HTTP sees them: which part of a request is which argument."""
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from forge_jobs.durations import parse_duration
+from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.operating.operations import OPERATIONS, Operation
+from forge_jobs.operating.operator import Operator
+from forge_jobs.web.api.bodies import NewJobBody, WhichBody
+from forge_jobs.web.problems import Refused
+from forge_jobs.web.values import nearest
+
+
+class Argument(Struct, frozen=True, kw_only=True):
+    """An argument of an operation that comes with the path or the query.
+
+    :param form: ``str``, ``int``, ``bool``, ``timedelta``, ``datetime``, ``JobFilter``, or
+        ``Iterable`` for names that may be repeated
+    """
+
+    name: str
+    form: type
+    is_required: bool
+    in_path: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of the parameter in a query."""
+        return "q" if self.form is JobFilter else self.name
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """An operation with its way into HTTP.
+
+    :param body_name: the argument that the body is. "" for an operation without a body
+    :param body: the type that a body is read as
+    """
+
+    operation: Operation
+    method: str
+    path: str
+    arguments: tuple[Argument, ...]
+    body_name: str = ""
+    body: Any = None
+    result: Any = None
+    summary: str = ""
+
+    def read_query(self, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
+        """Return the arguments of a query, without filters, which need the store's time.
+
+        :raises Refused: an unknown parameter
+        :raises InvalidInput: a bad value
+        """
+        known = {each.key: each for each in self.arguments if not each.in_path}
+        found: dict[str, Any] = {}
+        for key, text in given:
+            argument = known.get(key)
+            if argument is None:
+                raise _unknown(key, known)
+            if argument.form is Iterable:
+                found.setdefault(argument.name, []).append(text)
+            elif argument.name in found:
+                raise InvalidInput(key, "is given twice", "give one")
+            else:
+                found[argument.name] = read_text(argument, text)
+        for each in known.values():
+            if each.is_required and each.name not in found:
+                raise InvalidInput(each.key, "is missing", "give one")
+        return found
+
+    def read_body(self, content: bytes) -> Any:
+        """Return the body as the type of the operation.
+
+        :raises Refused: the body is no such JSON
+        """
+        if self.body is None:
+            if content.strip() not in (b"", b"{}"):
+                raise Refused(400, "unexpected-body", "the operation takes no body", "send none")
+            return None
+        try:
+            # Not strict: durations are numbers of seconds here.
+            return msgspec.json.decode(content, type=self.body, strict=False)
+        except InvalidInput:
+            raise
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+            said = str(error) if isinstance(error, msgspec.MsgspecError) else "is no such JSON"
+            raise Refused(
+                400, "bad-body", said, "send what openapi.json describes", field="body"
+            ) from None
+
+
+def _unknown(key: str, known: Mapping[str, Argument]) -> Refused:
+    near = nearest(key, known)
+    listed = ", ".join(known) or "none"
+    fix = f"did you mean {near}?" if near else f"the parameters are: {listed}"
+    return Refused(400, "unknown-parameter", f"{key[:40]!r} is no parameter", fix, field=key[:40])
+
+
+def read_text(argument: Argument, text: str) -> Any:
+    """Return the value of a parameter.
+
+    :raises InvalidInput: names the parameter
+    """
+    reader, fix = _READERS.get(argument.form, (str, ""))
+    try:
+        return reader(text)
+    except (LookupError, ValueError, OverflowError):
+        raise InvalidInput(argument.key, f"is {text[:40]!r}", fix) from None
+
+
+def _whole(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 18):
+        raise ValueError(text)
+    return int(text)
+
+
+def _instant(text: str) -> datetime:
+    parsed = datetime.fromisoformat(text)
+    if parsed.tzinfo is None:
+        raise ValueError(text)
+    return parsed
+
+
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (_whole, "give a whole number"),
+    bool: ({"true": True, "false": False}.__getitem__, "give true or false"),
+    timedelta: (parse_duration, "give a duration, as 90s or 1h"),
+    datetime: (_instant, "give an instant with an offset"),
+}
+
+
+@functools.cache
+def bound_operations() -> tuple[Bound, ...]:
+    """Return all operations that HTTP can carry, in the order of the table."""
+    return tuple(_bound(operation) for operation in OPERATIONS)
+
+
+def _bound(operation: Operation) -> Bound:
+    method, _, path = operation.http.partition(" ")
+    function = getattr(Operator, operation.name)
+    hints = typing.get_type_hints(function)
+    summary = (inspect.getdoc(function) or operation.name).split("\n\n")[0].replace("\n", " ")
+    arguments: list[Argument] = []
+    body_name, body = "", None
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        in_path = f"{{{parameter.name}}}" in path
+        form = _form(hints[parameter.name])
+        if not in_path and method in ("POST", "PUT", "PATCH"):
+            body_name, body = parameter.name, _body(form)
+            continue
+        is_required = in_path or parameter.default is parameter.empty
+        arguments.append(
+            Argument(name=parameter.name, form=form, is_required=is_required, in_path=in_path)
+        )
+    return Bound(
+        operation=operation,
+        method=method,
+        path=path,
+        arguments=tuple(arguments),
+        body_name=body_name,
+        body=body,
+        result=hints["return"],
+        summary=summary,
+    )
+
+
+def _form(hint: Any) -> Any:
+    """Return the type of an argument without None and without what a container holds."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        [hint] = [each for each in typing.get_args(hint) if each is not type(None)]
+    origin = typing.get_origin(hint)
+    return hint if origin is None else origin
+
+
+@functools.cache
+def _body(form: Any) -> Any:
+    if form is EnqueueRequest:
+        return NewJobBody
+    if form is JobFilter:
+        return WhichBody
+    return msgspec.defstruct(
+        f"{form.__name__}Body",
+        (),
+        bases=(form,),
+        frozen=True,
+        forbid_unknown_fields=True,
+        module=form.__module__,
+    )

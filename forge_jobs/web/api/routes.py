@@ -1,0 +1,151 @@
+"""Routes of the API: one per operation, and the document that describes them."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import structs
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from ulid import ULID
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.queries.answers import as_filter
+from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.operating.access import Actor
+from forge_jobs.operating.documents import plain
+from forge_jobs.operating.operations import API
+from forge_jobs.operating.operator import Operator
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.api.binding import Bound, bound_operations
+from forge_jobs.web.api.bodies import NewJobBody, WhichBody
+from forge_jobs.web.api.document import openapi
+from forge_jobs.web.problems import Refused
+from forge_jobs.web.values import tagged
+
+JSON = "application/json"
+_KEY_BYTES = 200
+SLASH = "\ue000"
+"""Stands in a path for a slash that is part of a name."""
+
+
+class Source(Protocol):
+    """Gives the storage to requests."""
+
+    def storage(self) -> Storage:
+        """Return the storage, or refuse the request."""
+        ...
+
+
+def api_routes(source: Source) -> list[Route]:
+    """Return the routes below :data:`~forge_jobs.operating.operations.API`."""
+    by_path: dict[str, dict[str, Bound]] = {}
+    for bound in bound_operations():
+        by_path.setdefault(bound.path, {})[bound.method] = bound
+    # Routes without names in braces first: /jobs/cancel is no job.
+    paths = sorted(by_path, key=lambda path: ("{" in path, path))
+    routes = [
+        Route(API + path, _endpoint(source, by_path[path]), methods=list(by_path[path]))
+        for path in paths
+    ]
+    return [Route(f"{API}/openapi.json", _described), *routes]
+
+
+async def _described(request: Request) -> Response:
+    root: str = request.scope.get("root_path", "")
+    return tagged(request, openapi(root), JSON)
+
+
+def _endpoint(
+    source: Source, by_method: dict[str, Bound]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        bound = by_method[method]
+        actor: Actor = structs.replace(request.state.actor, surface="api")
+        storage = source.storage()
+        arguments = await _arguments(bound, request, storage, actor)
+        async with Operator(storage, actor) as operator:
+            value = await getattr(operator, bound.operation.name)(**arguments)
+        # Payloads stay byte for byte: no white space of theirs is touched.
+        return tagged(request, msgspec.json.encode(plain(value)), JSON)
+
+    return serve
+
+
+async def _arguments(
+    bound: Bound, request: Request, storage: Storage, actor: Actor
+) -> dict[str, Any]:
+    """Return the arguments of the operation.
+
+    :raises Refused: the request does not fit the operation
+    """
+    found = bound.read_query(request.query_params.multi_items())
+    found |= {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
+    for argument in bound.arguments:
+        if argument.form is JobFilter and argument.name in found:
+            found[argument.name] = await filter_of(found[argument.name], storage)
+    content = await request.body()
+    if content and bound.body is not None:
+        _check_json(request)
+    if bound.method != "GET":
+        body = bound.read_body(content)
+        if bound.body_name:
+            found[bound.body_name] = await _argument_of(body, request, storage, actor)
+    return found
+
+
+def _check_json(request: Request) -> None:
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != JSON:
+        raise Refused(
+            415, "wrong-media-type", "the body is not declared as JSON", f"send {JSON}",
+            field="Content-Type",
+        )  # fmt: skip
+
+
+async def _argument_of(body: Any, request: Request, storage: Storage, actor: Actor) -> Any:
+    if isinstance(body, WhichBody):
+        body.check()
+        if body.ids is not None:
+            return JobFilter(ids=tuple(check_job_id(each, "ids") for each in body.ids))
+        return await filter_of(body.q, storage)
+    if isinstance(body, NewJobBody):
+        return _named(body, request, actor).request()
+    return body
+
+
+async def filter_of(text: str, storage: Storage) -> JobFilter:
+    """Return the filter that a line of the filter language means at the store's time.
+
+    :raises InvalidInput: names the term
+    """
+    return as_filter(parse_query(text), await now_of(storage))
+
+
+async def now_of(storage: Storage) -> datetime:
+    """Return the store's time."""
+    return await storage.cron.now()
+
+
+def _named(body: NewJobBody, request: Request, actor: Actor) -> NewJobBody:
+    """Return the body with the id that an ``Idempotency-Key`` stands for.
+
+    :raises InvalidInput: the key is too long, or given together with an id
+    """
+    keys = request.headers.getlist("idempotency-key")
+    if not keys:
+        return body
+    [key] = keys if len(keys) == 1 else [""]
+    if not 0 < len(key) <= _KEY_BYTES:
+        raise InvalidInput("Idempotency-Key", "is not one key", f"give 1 to {_KEY_BYTES} letters")
+    if body.id is not None:
+        raise InvalidInput("id", "is given together with Idempotency-Key", "give one of the two")
+    digest = hashlib.sha256(f"{actor.name}\0{key}".encode("utf-8", "replace")).digest()
+    # The first bits are the time of an id: zero, so that the id depends on the key alone.
+    return structs.replace(body, id=str(ULID(bytes(6) + digest[:10])))
