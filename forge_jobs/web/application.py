@@ -5,20 +5,25 @@ import re
 from collections.abc import Callable, Collection
 from urllib.parse import quote, unquote
 
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forge_jobs.errors import ForgeJobsError, InvalidInput, a_type
 from forge_jobs.operating.access import Actor
+from forge_jobs.operating.operations import API
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.access import Authorize, actor_of
 from forge_jobs.web.api.routes import SLASH, api_routes
 from forge_jobs.web.guard import PROBES, Guard
 from forge_jobs.web.health import probes
+from forge_jobs.web.pages.assets import STATIC
+from forge_jobs.web.pages.frame import Shown, written
+from forge_jobs.web.pages.routes import page_routes
 from forge_jobs.web.problems import Refused, answer, refusal_of, unavailable
 
 StorageSource = Storage | Callable[[], Storage | None]
@@ -77,7 +82,7 @@ class _Application:
 
     def __init__(self, source: Source, authorize: Authorize) -> None:
         self._authorize = authorize
-        routes: list[BaseRoute] = [*probes(source), *api_routes(source), Route("/", _front)]
+        routes: list[BaseRoute] = [*probes(source), *api_routes(source), *page_routes(source)]
         self._routes = Starlette(
             routes=routes,
             exception_handlers={
@@ -93,7 +98,7 @@ class _Application:
         path = _whole_names(scope).removeprefix(root) or "/"
         # A mount leaves "" for the prefix alone, which matches no route.
         scope = {**scope, "path": root + path}
-        if path not in PROBES:
+        if path not in PROBES and not path.startswith(f"{STATIC}/"):
             scope["state"]["actor"] = await self._actor(Request(scope))
         await self._routes(scope, receive, send)
 
@@ -117,27 +122,32 @@ def _whole_names(scope: Scope) -> str:
     return unquote(marked)
 
 
-def _front(request: Request) -> Response:
-    actor: Actor = request.state.actor
-    return Response(f"{actor.name}\n", media_type="text/plain")
-
-
 def _problem(request: Request, error: Exception) -> Response:
-    return answer(refusal_of(error), request.state.request_id)
+    return _answer(request, refusal_of(error))
 
 
 def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        allowed = headers.get("Allow", "")
+        fix = f"use {headers.get('Allow', '')}"
         refused = Refused(
-            405,
-            "wrong-method",
-            "the address knows no such method",
-            f"use {allowed}",
-            headers=headers,
+            405, "wrong-method", "the address knows no such method", fix, headers=headers
         )
     else:
         refused = Refused(404, "unknown-address", "there is no such address", "see openapi.json")
-    return answer(refused, request.state.request_id)
+    return _answer(request, refused)
+
+
+def _answer(request: Request, refused: Refused) -> Response:
+    """Return a page to people, and a document to programs."""
+    root = request.scope.get("root_path", "")
+    is_api = request.scope["path"].removeprefix(root).startswith(API)
+    if is_api or "text/html" not in request.headers.get("accept", ""):
+        return answer(refused, request.state.request_id)
+    problem = structs.replace(refused.document, request_id=request.state.request_id)
+    shown = Shown(template="problem.html", title=problem.title, values={"problem": problem})
+    page = written(request, shown, None)
+    page.status_code = problem.status
+    page.headers.update(refused.headers)
+    return page

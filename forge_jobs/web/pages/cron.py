@@ -1,0 +1,90 @@
+"""The pages of schedules: the list, and one schedule."""
+
+import shlex
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.operating.documents import ScheduleView
+from forge_jobs.web.pages.deeds import SCHEDULE_DEEDS, allowed
+from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.jobs import pretty
+
+_FIRES = 5
+_LISTED = 20
+
+
+def mark(schedule: ScheduleView) -> str:
+    """Return the class of the mark of a schedule."""
+    if schedule.error or schedule.unreadable:
+        return "bad"
+    return "idle" if schedule.deleted else "warn" if schedule.paused else "good"
+
+
+async def cron_page(visit: Visit) -> Shown:
+    """Show all schedules, broken ones first, then by their next occurrence."""
+    schedules = (await visit.operator.list_schedules()).schedules
+    order = {"bad": 0, "good": 1, "warn": 2, "idle": 3}
+    live = sum(not each.deleted for each in schedules)
+    broken = sum(mark(each) == "bad" for each in schedules)
+    noun = "schedule" if live == 1 else "schedules"
+    said = f", {broken} broken" if broken else ""
+    return Shown(
+        template="cron.html",
+        title="Cron",
+        command="forge-jobs cron list",
+        values={
+            "schedules": sorted(
+                schedules,
+                key=lambda each: (order[mark(each)], each.next_at or visit.now, each.spec.name),
+            ),
+            "headline": f"{live} {noun}{said}",
+            "mark": mark,
+        },
+    )
+
+
+async def schedule_page(visit: Visit) -> Shown:
+    """Show one schedule: next occurrences, rules, and the jobs that were made."""
+    name = visit.name("name")
+    found = {each.spec.name: each for each in (await visit.operator.list_schedules()).schedules}
+    each = found.get(name)
+    if each is None:
+        raise NotFound(f"no schedule is named {name!r}")
+    page = await visit.operator.list_jobs(JobFilter(schedule=name), limit=_LISTED)
+    access = visit.actor.access
+    return Shown(
+        template="schedule.html",
+        title=name,
+        command=f"forge-jobs cron fires {shlex.quote(name)}",
+        values={
+            "each": each,
+            "mark": mark,
+            "deeds": allowed(access, SCHEDULE_DEEDS, _fitting(each)),
+            "may_set": access.allows("set_schedule") and not each.deleted,
+            "fires": await _fires(visit, each),
+            "payload": pretty(each.spec.payload),
+            "jobs": page.jobs,
+        },
+    )
+
+
+def _fitting(each: ScheduleView) -> list[str]:
+    if each.deleted:
+        return []
+    return ["trigger_schedule", "resume_schedule" if each.paused else "pause_schedule",
+            "delete_schedule"]  # fmt: skip
+
+
+async def _fires(visit: Visit, each: ScheduleView) -> list[dict[str, Any]]:
+    if each.deleted or each.next_at is None:
+        return []
+    try:
+        fires = (await visit.operator.schedule_fires(each.spec.name, count=_FIRES)).fires
+    except InvalidInput:
+        return []
+    zone = ZoneInfo(each.spec.timezone)
+    return [
+        {"at": at, "there": at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %Z")} for at in fires
+    ]

@@ -1,0 +1,158 @@
+"""Actions as people see them: labels, consequences, and which are offered."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from forge_jobs.model.filters import REFUSED
+from forge_jobs.model.jobs import Hold, JobStatus
+from forge_jobs.operating.access import Access
+
+
+class Deed(Struct, frozen=True, kw_only=True):
+    """An action with the words around it.
+
+    :param operation: the name in the table of operations
+    :param label: of the button
+    :param verb: the key of the table of refusals. "" for what is no change of jobs
+    :param past: what has happened to a job afterwards
+    :param consequence: what follows, and whether there is a way back
+    """
+
+    operation: str
+    label: str
+    consequence: str
+    verb: str = ""
+    past: str = ""
+    danger: bool = False
+
+
+JOB_DEEDS = (
+    Deed(
+        operation="requeue_jobs",
+        label="Requeue",
+        verb="requeue",
+        past="requeued",
+        consequence="They get all their attempts again and are due now. There is no undo; those "
+        "that have not started can be cancelled.",
+    ),
+    Deed(
+        operation="run_jobs_now",
+        label="Run now",
+        verb="run_now",
+        past="made due",
+        consequence="They are due at once, whatever their time or retry says. Attempts stay.",
+    ),
+    Deed(
+        operation="release_held_jobs",
+        label="Release",
+        verb="release_held",
+        past="released",
+        consequence="They no longer wait for the unsuccessful jobs that hold them.",
+    ),
+    Deed(
+        operation="cancel_jobs",
+        label="Cancel",
+        verb="cancel",
+        past="cancelled",
+        danger=True,
+        consequence="Waiting jobs do not run. Running ones are asked to stop. Jobs that wait for "
+        "them follow their own rule. A requeue brings them back.",
+    ),
+    Deed(
+        operation="delete_jobs",
+        label="Delete",
+        verb="delete",
+        past="deleted",
+        danger=True,
+        consequence="They are gone for good, with payload, result and errors. There is no undo.",
+    ),
+)
+
+QUEUE_DEEDS = (
+    Deed(
+        operation="pause_queue",
+        label="Pause",
+        consequence="Running jobs finish, nothing new starts, jobs keep coming in. Resume ends it.",
+    ),
+    Deed(
+        operation="resume_queue",
+        label="Resume",
+        consequence="Jobs of the queue start again. A cool-down ends too.",
+    ),
+    Deed(
+        operation="end_cooldown",
+        label="End cool-down",
+        consequence="Jobs start again, and the throttles before are forgotten. A pause stays.",
+    ),
+    Deed(
+        operation="delete_queue",
+        label="Delete",
+        danger=True,
+        consequence="Settings, pause and cool-down are forgotten. Refused while the queue has jobs "
+        "or a live pod serves the queue.",
+    ),
+    Deed(
+        operation="set_queue",
+        label="Change",
+        consequence="The new value stays over later deploys, until an operator changes the value.",
+    ),
+)
+
+SCHEDULE_DEEDS = (
+    Deed(
+        operation="trigger_schedule",
+        label="Trigger now",
+        consequence="One job is enqueued now. The next occurrence stays.",
+    ),
+    Deed(
+        operation="pause_schedule",
+        label="Pause",
+        consequence="The schedule makes no jobs until someone resumes the schedule.",
+    ),
+    Deed(
+        operation="resume_schedule",
+        label="Resume",
+        consequence="The schedule fires again, from the next occurrence on.",
+    ),
+    Deed(
+        operation="delete_schedule",
+        label="Delete",
+        danger=True,
+        consequence="No occurrence fires, and a deploy does not bring the schedule back.",
+    ),
+    Deed(
+        operation="set_schedule",
+        label="Change",
+        consequence="The new times count at once and stay over later deploys.",
+    ),
+)
+
+LIMIT_DEEDS = (
+    Deed(
+        operation="drain_limit",
+        label="Drain",
+        danger=True,
+        consequence="All tokens are taken: jobs of this limit wait until tokens have come again.",
+    ),
+)
+
+DEEDS = {deed.operation: deed for deed in (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS)}
+"""Every action that has a preview page."""
+
+
+def offered_for_jobs(access: Access, jobs: Iterable[tuple[JobStatus, Hold | None]]) -> list[Deed]:
+    """Return the actions that at least one of the jobs would not refuse."""
+    states = set(jobs)
+    return [
+        deed
+        for deed in JOB_DEEDS
+        if access.allows(deed.operation)
+        and any(REFUSED[deed.verb].refusal(status, hold) is None for status, hold in states)
+    ]
+
+
+def allowed(access: Access, deeds: Iterable[Deed], names: Iterable[str]) -> list[Deed]:
+    """Return those of the deeds that fit the moment and that the caller may do."""
+    fitting = set(names)
+    return [deed for deed in deeds if deed.operation in fitting and access.allows(deed.operation)]

@@ -1,0 +1,90 @@
+"""The pages of pods, rate limits and the store."""
+
+from collections import Counter
+
+from forge_jobs.errors import Forbidden, NotFound
+from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.words import number
+
+
+async def pods_page(visit: Visit) -> Shown:
+    """Show all pods, the silent ones first."""
+    pods = (await visit.operator.list_pods()).pods
+    order = {"lost": 0, "draining": 1, "live": 2}
+    standing = Counter(pod.standing for pod in pods)
+    live = Counter(pod.pod.version for pod in pods if pod.standing == "live")
+    parts = [f"{standing['live']} {'pod' if standing['live'] == 1 else 'pods'} live"]
+    parts += [f"{standing['draining']} draining"] if standing["draining"] else []
+    parts += [f"{standing['lost']} silent"] if standing["lost"] else []
+    return Shown(
+        template="pods.html",
+        title="Pods",
+        command="forge-jobs pods",
+        values={
+            "pods": sorted(pods, key=lambda pod: (order[pod.standing], pod.pod.label)),
+            "headline": ", ".join(parts).capitalize(),
+            "versions": sorted(live.items()),
+        },
+    )
+
+
+async def pod_page(visit: Visit) -> Shown:
+    """Show one pod and what runs there."""
+    host_id = visit.name("host_id")
+    found = {each.pod.host_id: each for each in (await visit.operator.list_pods()).pods}
+    pod = next((each for key, each in found.items() if key == host_id), None)
+    if pod is None:
+        raise NotFound(f"there is no pod {host_id!r}; the store forgets pods that have ended")
+    workers = await visit.storage.procs.workers(pod.pod.host_id)
+    runs = [each for each in workers if visit.actor.sees(each.queue)]
+    return Shown(
+        template="pod.html",
+        title=pod.pod.label or host_id[-6:],
+        command="forge-jobs pods --json",
+        values={"pod": pod, "runs": sorted(runs, key=lambda each: each.started_at)},
+    )
+
+
+async def limits_page(visit: Visit) -> Shown:
+    """Show all rate limits and their tokens."""
+    limits = (await visit.operator.list_limits()).rate_limits
+    empty = sum(each.available == 0 for each in limits)
+    noun = "limit" if len(limits) == 1 else "limits"
+    said = f", {number(empty)} without a token now" if empty else ""
+    access = visit.actor.access
+    return Shown(
+        template="limits.html",
+        title="Limits",
+        command="forge-jobs limits list",
+        values={
+            "limits": limits,
+            "headline": f"{len(limits)} rate {noun}{said}",
+            "may_drain": access.allows("drain_limit") and access.queues is None,
+        },
+    )
+
+
+async def store_page(visit: Visit) -> Shown:
+    """Show the store: how it is, and what the doctor finds."""
+    storage = visit.storage
+    try:
+        findings = (await visit.operator.doctor()).findings
+    except Forbidden:
+        findings = ()
+    worst = {"fail": 0, "warn": 1, "ok": 2}
+    bad = sum(each.state == "fail" for each in findings)
+    health = storage.health()
+    said = "something must be put right" if bad or health.problem else "well"
+    return Shown(
+        template="store.html",
+        title="Store",
+        command="forge-jobs doctor",
+        values={
+            "headline": f"{storage.server or storage.name}: {said}",
+            "durability": storage.durability,
+            "server": storage.server,
+            "pool": storage.pool_size,
+            "health": health,
+            "findings": sorted(findings, key=lambda each: worst[each.state]),
+        },
+    )

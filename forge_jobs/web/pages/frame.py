@@ -1,0 +1,165 @@
+"""The frame of every page: templates, tabs, and the operator behind the page."""
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import jinja2
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forge_jobs.operating.access import Actor
+from forge_jobs.operating.operator import Operator
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.pages import words
+from forge_jobs.web.pages.assets import asset
+from forge_jobs.web.values import tagged
+
+HTML = "text/html"
+
+TABS = (
+    ("Overview", "/"),
+    ("Jobs", "/jobs"),
+    ("Queues", "/queues"),
+    ("Pods", "/pods"),
+    ("Cron", "/cron"),
+    ("Limits", "/limits"),
+    ("Store", "/store"),
+)
+
+
+class Source(Protocol):
+    """Gives the storage to requests."""
+
+    def storage(self) -> Storage:
+        """Return the storage, or refuse the request."""
+        ...
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """A page that is ready to be written.
+
+    :param template: the name of the template
+    :param values: of the template
+    :param command: the command that reads the same
+    """
+
+    template: str
+    title: str
+    values: Mapping[str, Any]
+    command: str = ""
+
+
+class Visit(Struct, frozen=True, kw_only=True):
+    """A request for a page, with all that a page needs."""
+
+    request: Request
+    operator: Operator
+    now: datetime
+
+    @property
+    def actor(self) -> Actor:
+        """The person who looks at the page."""
+        return self.operator.actor
+
+    @property
+    def storage(self) -> Storage:
+        """The store that the page shows."""
+        return self.operator.storage
+
+    def parameter(self, name: str) -> str:
+        """Return a parameter of the query, "" when not given."""
+        return self.request.query_params.get(name, "")
+
+    def name(self, key: str) -> str:
+        """Return a name of the path."""
+        text: str = self.request.path_params[key]
+        return text.replace("\ue000", "/")
+
+
+View = Callable[[Visit], Awaitable[Shown]]
+
+
+def page(source: Source, path: str, view: View, methods: tuple[str, ...] = ("GET",)) -> Route:
+    """Return the route of a page."""
+
+    async def serve(request: Request) -> Response:
+        storage = source.storage()
+        async with Operator(storage, request.state.actor) as operator:
+            visit = Visit(request=request, operator=operator, now=await storage.cron.now())
+            shown = await view(visit)
+        return written(request, shown, visit)
+
+    return Route(path, serve, methods=list(methods))
+
+
+def written(request: Request, shown: Shown, visit: Visit | None) -> Response:
+    """Return the page as a response."""
+    body = (
+        templates()
+        .get_template(shown.template)
+        .render(**_frame(request, shown, visit), **shown.values)
+    )
+    return tagged(request, body.encode("utf-8", "replace"), HTML)
+
+
+def _frame(request: Request, shown: Shown, visit: Visit | None) -> dict[str, Any]:
+    root: str = request.scope.get("root_path", "")
+    path = request.scope["path"].removeprefix(root)
+    now = visit.now if visit else None
+    return {
+        "root": root,
+        "asset": functools.partial(asset, root),
+        "tabs": [
+            {"name": name, "href": f"{root}{href}", "is_here": _is_here(path, href)}
+            for name, href in TABS
+        ],
+        "title": shown.title,
+        "command": shown.command,
+        "version": version("forge-jobs"),
+        "actor": getattr(request.state, "actor", None),
+        "store_name": visit.storage.name if visit else "",
+        "now": now,
+        "when": functools.partial(words.when, now=now),
+        "link": functools.partial(link, root),
+        "term": words.term,
+    }
+
+
+def _is_here(path: str, href: str) -> bool:
+    return path == href or (href != "/" and path.startswith(f"{href}/"))
+
+
+def link(root: str, *parts: str, **query: object) -> str:
+    """Return an address of the dashboard, with every part quoted."""
+    path = "/".join(quote(part, safe="") for part in parts)
+    given = {key: value for key, value in query.items() if value not in (None, "", ())}
+    return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """Return the templates. Every value is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=words.number,
+        length=words.length,
+        moment=words.moment,
+        size=words.size,
+        state=words.state,
+        short=lambda text: str(text)[-6:],
+        length_of=len,
+    )
+    return environment

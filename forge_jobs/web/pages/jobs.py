@@ -1,0 +1,165 @@
+"""The pages of jobs: the list with a filter, and one job."""
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.filters import JobFilter, Page
+from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.model.queries.answers import as_filter
+from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.web.pages.deeds import offered_for_jobs
+from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.words import length
+
+_CHIPS = (
+    ("Running", "status:in_progress", ("in_progress",)),
+    ("Waiting", "status:pending", ("pending",)),
+    ("Retrying", "status:failed", ("failed",)),
+    ("Blocked", "status:blocked", ("blocked",)),
+    ("Dead", "status:dead", ("dead",)),
+    ("Cancelled", "status:cancelled", ("cancelled",)),
+    ("Done", "status:done", ("done",)),
+)
+_PAGE = 50
+_LINES = 200
+
+
+async def jobs_page(visit: Visit) -> Shown:
+    """Show the jobs that a line of the filter language selects."""
+    q = visit.parameter("q").strip()
+    problem: InvalidInput | None = None
+    page: Page | None = None
+    try:
+        which = _filter(visit, q)
+        page = await visit.operator.list_jobs(
+            which, cursor=visit.parameter("cursor") or None, limit=_PAGE
+        )
+    except InvalidInput as error:
+        problem = error
+    found = page.jobs if page else ()
+    return Shown(
+        template="jobs.html",
+        title="Jobs",
+        command=f"forge-jobs jobs list --where {shlex.quote(q)}" if q else "forge-jobs jobs list",
+        values={
+            "q": q,
+            "problem": problem,
+            "page": page,
+            "headline": _headline(page, q),
+            "chips": await _chips(visit),
+            "verbs": offered_for_jobs(
+                visit.actor.access, ((job.status, job.hold) for job in found)
+            ),
+        },
+    )
+
+
+def _filter(visit: Visit, q: str) -> JobFilter:
+    """Return the filter of a line. An id alone stands for that job."""
+    if len(q) == 26 and ":" not in q:
+        return JobFilter(ids=(check_job_id(q, "q"),))
+    return as_filter(parse_query(q), visit.now)
+
+
+def _headline(page: Page | None, q: str) -> str:
+    if page is None:
+        return "Jobs"
+    count = len(page.jobs)
+    more = "the newest " if page.cursor and count else ""
+    noun = "job" if count == 1 and not more else "jobs"
+    if count == 0:
+        return "No jobs"
+    return f"{more}{count} {noun}{' that match' if q else ''}".capitalize()
+
+
+async def _chips(visit: Visit) -> list[dict[str, Any]]:
+    counts = await visit.storage.jobs.counts()
+    mine = [each for queue, each in counts.items() if visit.actor.sees(queue)]
+    return [
+        {
+            "name": name,
+            "q": q,
+            "count": sum(each.by_status.get(status, 0) for each in mine for status in statuses),
+        }
+        for name, q, statuses in _CHIPS
+    ]
+
+
+async def job_page(visit: Visit) -> Shown:
+    """Show all of one job."""
+    job_id = visit.name("job_id")
+    job = await visit.operator.get_job(job_id)
+    why = await visit.operator.explain_job(job_id)
+    log = None
+    if visit.actor.access.payloads and job.attempt:
+        log = await visit.operator.job_log(job_id, limit=_LINES)
+    pods = {each.pod.host_id: each.pod.label for each in await visit.storage.procs.pods()}
+    return Shown(
+        template="job.html",
+        title=f"{job.kind} {job.id[-6:]}",
+        command=f"forge-jobs jobs show {job.id}",
+        values={
+            "job": job,
+            "why": why,
+            "log": log if log and log.lines else None,
+            "pod_name": pods.get(job.host_id) or job.host_id[-6:],
+            "verbs": offered_for_jobs(visit.actor.access, [(job.status, job.hold)]),
+            "payload": pretty(job.payload),
+            "result": None if job.result is None else pretty(job.result),
+            "strip": _strip(visit, job),
+            "event_class": lambda event: _EVENT_CLASS.get(event.kind, ""),
+        },
+    )
+
+
+_EVENT_CLASS = {
+    EventKind.STARTED: "run",
+    EventKind.FINISHED: "good",
+    EventKind.RETRIED: "bad",
+    EventKind.CLAIM_LOST: "bad",
+    EventKind.REVIVED: "bad",
+    EventKind.OVERRAN: "bad",
+}
+
+
+def pretty(text: str) -> str:
+    """Return JSON with one value a line and every number as written. Other texts stay."""
+    try:
+        return msgspec.json.format(text, indent=2)
+    except msgspec.DecodeError:
+        return text or "not kept"
+
+
+_END_MARK = {JobStatus.DONE: "done", JobStatus.DEAD: "dead"}
+
+
+def _strip(visit: Visit, job: Job) -> list[dict[str, Any]]:
+    """Return the states of a job from the enqueue until now, as parts of 1,000."""
+    end = job.finished_at or visit.now
+    marks = [(job.enqueued_at, "waits", "waits")]
+    errors = [each for each in job.errors if each.at is not None]
+    marks += [(each.at, "retry", f"after attempt {each.attempt}") for each in errors if each.at]
+    if job.started_at is not None:
+        marks.append((job.started_at, "runs", f"runs, attempt {job.attempt}"))
+    marks = sorted((each for each in marks if each[0] <= end), key=lambda each: each[0])
+    whole = (end - job.enqueued_at).total_seconds()
+    if whole <= 0:
+        return []
+    parts = []
+    for index, (at, mark, label) in enumerate(marks):
+        until = marks[index + 1][0] if index + 1 < len(marks) else end
+        start = 1000 * (at - job.enqueued_at).total_seconds() / whole
+        width = max(1000 * (until - at).total_seconds() / whole, 2)
+        text = f"{label} for {length(until - at)}"
+        parts.append(
+            {"mark": mark, "start": f"{start:.1f}", "width": f"{width:.1f}", "label": text}
+        )
+    if job.finished_at is not None:
+        mark = _END_MARK.get(job.status, "waits")
+        parts.append({"mark": mark, "start": "990", "width": "10", "label": job.status.in_words})
+    return parts

@@ -1,0 +1,163 @@
+"""The pages of queues: the list, and one queue."""
+
+from datetime import timedelta
+from typing import Any
+
+from forge_jobs.errors import NotFound
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.operating.documents import QueueView
+from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
+from forge_jobs.web.pages.frame import Shown, Visit, link
+from forge_jobs.web.pages.words import curve, length, number, term
+
+_ZERO = timedelta(0)
+_MINUTES = 60
+_ENDS = ("succeeded", "failed", "timed_out", "crashed", "rejected", "cancelled")
+_LISTED = 10
+
+
+def mark(queue: QueueView) -> str:
+    """Return the class of the mark of a queue."""
+    if queue.unreadable or queue.unserved:
+        return "bad"
+    if queue.paused or queue.cooldown_remaining > _ZERO:
+        return "warn"
+    return "good" if queue.pods else "idle"
+
+
+async def queues_page(visit: Visit) -> Shown:
+    """Show all queues, the worst first."""
+    queues = worst_first((await visit.operator.list_queues()).queues)
+    due = sum(queue.counts.due for queue in queues)
+    running = sum(queue.counts.running for queue in queues)
+    noun = "queue" if len(queues) == 1 else "queues"
+    return Shown(
+        template="queues.html",
+        title="Queues",
+        command="forge-jobs queues list",
+        values={
+            "queues": queues,
+            "headline": f"{len(queues)} {noun}: {number(running)} jobs run, {number(due)} are due",
+            "mark": mark,
+        },
+    )
+
+
+def worst_first(queues: tuple[QueueView, ...]) -> list[QueueView]:
+    """Sort queues by what keeps them from working, then by how long their oldest job waits."""
+    order = {"bad": 0, "warn": 1, "good": 2, "idle": 3}
+    return sorted(
+        queues,
+        key=lambda queue: (
+            order[mark(queue)],
+            -(queue.counts.oldest_due_for or _ZERO).total_seconds(),
+            queue.name,
+        ),
+    )
+
+
+async def queue_page(visit: Visit) -> Shown:
+    """Show one queue: slots, flow, settings, and what waits."""
+    name = visit.name("name")
+    found = {each.name: each for each in (await visit.operator.list_queues()).queues}
+    queue = found.get(name)
+    if queue is None:
+        raise NotFound(f"there is no queue {name!r}")
+    until = visit.now + timedelta(minutes=1)
+    since = until - timedelta(minutes=_MINUTES)
+    minutes = await visit.storage.jobs.metrics(name, since, until)
+    ended = [0] * _MINUTES
+    for each in minutes:
+        index = int((each.start - since).total_seconds() // 60)
+        if 0 <= index < _MINUTES:
+            ended[index] += sum(each.counts.get(end, 0) for end in _ENDS)
+    waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
+    page = await visit.operator.list_jobs(waiting, limit=_LISTED)
+    return Shown(
+        template="queue.html",
+        title=name,
+        command="forge-jobs queues list",
+        values={
+            "queue": queue,
+            "mark": mark,
+            "sentence": _sentence(queue),
+            "deeds": _deeds(visit, queue),
+            "figures": _figures(visit, queue),
+            "flow": curve(ended) if any(ended) else None,
+            "ended": sum(ended),
+            "settings": _settings(queue),
+            "may_set": visit.actor.access.allows("set_queue"),
+            "waiting": page.jobs,
+        },
+    )
+
+
+def _sentence(queue: QueueView) -> str:
+    pods = "no pod" if not queue.pods else "1 pod" if queue.pods == 1 else f"{queue.pods} pods"
+    most = queue.settings.max_workers
+    return (
+        f"{queue.counts.running} of {most} slots are in use, {queue.granted} granted on {pods}. "
+        f"Attempts of the last hour: p50 {length(queue.run.p50)}, p95 {length(queue.run.p95)}, "
+        f"p99 {length(queue.run.p99)}; from due to the end p95 {length(queue.total.p95)}."
+    )
+
+
+def _deeds(visit: Visit, queue: QueueView) -> Any:
+    fitting = ["resume_queue" if queue.paused else "pause_queue"]
+    if queue.cooldown_remaining > _ZERO:
+        fitting.append("end_cooldown")
+    if not queue.pods and not sum(queue.counts.by_status.values()):
+        fitting.append("delete_queue")
+    return allowed(visit.actor.access, QUEUE_DEEDS, fitting)
+
+
+def _figures(visit: Visit, queue: QueueView) -> list[dict[str, str]]:
+    root = visit.request.scope.get("root_path", "")
+    counts = queue.counts
+
+    def listed(status: str) -> str:
+        return link(root, "jobs", q=f"{term('queue', queue.name)} status:{status}")
+
+    by_status = counts.by_status
+    return [
+        {"name": "Due", "value": number(counts.due), "href": listed("pending")},
+        {"name": "Oldest due", "value": length(counts.oldest_due_for), "href": ""},
+        {"name": "Running", "value": number(counts.running), "href": listed("in_progress")},
+        {"name": "Retrying", "value": number(by_status.get("failed", 0)), "href": listed("failed")},
+        {
+            "name": "Blocked",
+            "value": number(by_status.get("blocked", 0)),
+            "href": listed("blocked"),
+        },
+        {"name": "Dead", "value": number(by_status.get("dead", 0)), "href": listed("dead")},
+        {"name": "Done, kept", "value": number(by_status.get("done", 0)), "href": listed("done")},
+    ]
+
+
+def _settings(queue: QueueView) -> list[dict[str, str]]:
+    settings = queue.settings
+    kept = settings.retention
+
+    def by(name: str) -> str:
+        return "an operator" if name in queue.overridden else "code or default"
+
+    cooldown = settings.cooldown
+    rows = [
+        ("Max workers", number(settings.max_workers), "max_workers"),
+        (
+            "Cool-down",
+            f"{cooldown.mode}, from {length(cooldown.base)} to {length(cooldown.cap)}",
+            "cooldown",
+        ),
+        ("Keep done", _kept(kept.done, kept.max_done), "retention"),
+        ("Keep dead", _kept(kept.dead, kept.max_dead), "retention"),
+        ("Keep cancelled", _kept(kept.cancelled, kept.max_cancelled), "retention"),
+        ("Retries", str(settings.retry or "exponential, where the handler says nothing"), "retry"),
+        ("Dead letters", settings.dead_letter or "none", "dead_letter"),
+    ]
+    return [{"name": name, "value": value, "by": by(key)} for name, value, key in rows]
+
+
+def _kept(age: timedelta, most: int | None) -> str:
+    return length(age) + ("" if most is None else f", at most {number(most)}")

@@ -1,0 +1,130 @@
+"""Numbers, instants and states as the pages show them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from markupsafe import Markup, escape
+from msgspec import Struct
+
+from forge_jobs.model.jobs import JobStatus
+
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+STATUS_CLASS = {
+    JobStatus.BLOCKED: "idle",
+    JobStatus.PENDING: "idle",
+    JobStatus.IN_PROGRESS: "run",
+    JobStatus.FAILED: "warn",
+    JobStatus.DONE: "good",
+    JobStatus.DEAD: "bad",
+    JobStatus.CANCELLED: "",
+}
+"""The mark of a status."""
+
+STATUS_WORD = {
+    JobStatus.BLOCKED: "blocked",
+    JobStatus.PENDING: "waiting",
+    JobStatus.IN_PROGRESS: "running",
+    JobStatus.FAILED: "retrying",
+    JobStatus.DONE: "done",
+    JobStatus.DEAD: "dead",
+    JobStatus.CANCELLED: "cancelled",
+}
+
+
+def number(value: float | None) -> str:
+    """A number with thousands apart. "-" for none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def length(value: timedelta | float | None) -> str:
+    """A duration in at most two units. "-" for none."""
+    if value is None:
+        return "–"
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = int(seconds), []
+    for step, unit in _STEPS:
+        count, whole = divmod(whole, step)
+        if count and len(parts) < 2:
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts)
+
+
+def when(at: datetime | None, now: datetime) -> Markup:
+    """An instant relative to now, with the exact one on hover and for machines."""
+    if at is None:
+        return Markup("–")
+    away = at - now
+    if abs(away) < timedelta(seconds=1):
+        words = "now"
+    elif away > timedelta(0):
+        words = f"in {length(away)}"
+    else:
+        words = f"{length(-away)} ago"
+    exact = at.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        exact.isoformat(), exact.strftime("%Y-%m-%d %H:%M:%S UTC"), words
+    )
+
+
+def moment(at: datetime | None) -> str:
+    """An instant in full, UTC."""
+    return "–" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(value: int | None) -> str:
+    """Bytes in a unit that suits them."""
+    if value is None:
+        return "–"
+    amount, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{amount:.0f} {units[0]}"
+
+
+class Curve(Struct, frozen=True):
+    """A sparkline in a box of 100 x 24.
+
+    :param line: the path of the line
+    :param area: the path of the area below
+    """
+
+    line: str
+    area: str
+
+
+def curve(values: Iterable[float]) -> Curve | None:
+    """Return a sparkline. None without two values."""
+    points = list(values)
+    if len(points) < 2:
+        return None
+    top = max(*points, 1)
+    step = 100 / (len(points) - 1)
+    spots = [
+        f"{index * step:.2f},{23 - 21 * value / top:.2f}" for index, value in enumerate(points)
+    ]
+    line = "M" + " L".join(spots)
+    return Curve(line, f"{line} L100,24 L0,24 Z")
+
+
+def state(status: JobStatus) -> Markup:
+    """The status of a job with its mark."""
+    return Markup('<span class="state {}">{}</span>').format(
+        STATUS_CLASS.get(status, ""), escape(STATUS_WORD.get(status, status))
+    )
+
+
+def term(name: str, value: str) -> str:
+    """Return a term of the filter language, quoted where needed."""
+    plain = value and all(each.isalnum() or each in "_-./@" for each in value)
+    return f"{name}:{value}" if plain else f"{name}:{msgspec.json.encode(value).decode()}"
