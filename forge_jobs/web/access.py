@@ -9,7 +9,7 @@ from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.operating.access import Access, Actor
 
 Caller = Actor | Access
-"""Who calls, or only what the caller may do."""
+"""The caller with a name, or only the rights of the caller."""
 
 Authorize = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 """Tells who calls. None refuses the request."""

@@ -89,6 +89,7 @@ class _Application:
                 HTTPException: _http_problem,
                 Refused: _problem,
                 ForgeJobsError: _problem,
+                Exception: _problem,
             },
         )
         self._routes.router.redirect_slashes = False
@@ -131,9 +132,8 @@ def _http_problem(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         fix = f"use {headers.get('Allow', '')}"
-        refused = Refused(
-            405, "wrong-method", "the address knows no such method", fix, headers=headers
-        )
+        problem = "the address knows no such method"
+        refused = Refused(405, "wrong-method", problem, fix, headers=headers)
     else:
         refused = Refused(404, "unknown-address", "there is no such address", "see openapi.json")
     return _answer(request, refused)

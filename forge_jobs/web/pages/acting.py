@@ -160,7 +160,7 @@ def _preview(visit: Visit, meant: _Meant, **values: Any) -> Shown:
             "consequence": meant.deed.consequence,
             "danger": meant.deed.danger,
             "fields": [],
-            "command": _command(meant),
+            "same": _command(meant),
             "curl": _curl(meant, visit.request),
             "back": _back(visit, meant),
             **values,
@@ -281,9 +281,8 @@ def _outcome(deed: Deed, changed: Changed) -> list[dict[str, str]]:
     lines = []
     if done or not asked:
         noun = "job" if done == 1 else "jobs"
-        lines.append(
-            {"mark": "good" if done else "warn", "text": f"{number(done)} {noun} {deed.past}"}
-        )
+        mark = "good" if done else "warn"
+        lines.append({"mark": mark, "text": f"{number(done)} {noun} {deed.past}"})
     if asked:
         lines.append({"mark": "good", "text": f"{number(asked)} running asked to stop"})
     for reason, count in Counter(changed.refused.values()).items():

@@ -24,11 +24,8 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
     for path in sorted(_FOLDER.iterdir()):
         if path.suffix in _TYPES:
             content = path.read_bytes()
-            found[path.name] = (
-                content,
-                _TYPES[path.suffix],
-                hashlib.sha256(content).hexdigest()[:12],
-            )
+            stamp = hashlib.sha256(content).hexdigest()[:12]
+            found[path.name] = content, _TYPES[path.suffix], stamp
     return found
 
 

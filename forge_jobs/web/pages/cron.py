@@ -13,6 +13,7 @@ from forge_jobs.web.pages.jobs import pretty
 
 _FIRES = 5
 _LISTED = 20
+_THERE = "%a %Y-%m-%d %H:%M:%S %Z"
 
 
 def mark(schedule: ScheduleView) -> str:
@@ -85,6 +86,4 @@ async def _fires(visit: Visit, each: ScheduleView) -> list[dict[str, Any]]:
     except InvalidInput:
         return []
     zone = ZoneInfo(each.spec.timezone)
-    return [
-        {"at": at, "there": at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %Z")} for at in fires
-    ]
+    return [{"at": at, "there": at.astimezone(zone).strftime(_THERE)} for at in fires]

@@ -138,7 +138,7 @@ LIMIT_DEEDS = (
 )
 
 DEEDS = {deed.operation: deed for deed in (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS)}
-"""Every action that has a preview page."""
+"""The actions that have a preview page."""
 
 
 def offered_for_jobs(access: Access, jobs: Iterable[tuple[JobStatus, Hold | None]]) -> list[Deed]:

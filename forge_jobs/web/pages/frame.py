@@ -126,7 +126,7 @@ def _frame(request: Request, shown: Shown, visit: Visit | None) -> dict[str, Any
         "actor": getattr(request.state, "actor", None),
         "store_name": visit.storage.name if visit else "",
         "now": now,
-        "when": functools.partial(words.when, now=now),
+        "when": functools.partial(words.when, now=now) if now else None,
         "link": functools.partial(link, root),
         "term": words.term,
     }

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.model.events import EventKind
+from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
@@ -112,19 +112,24 @@ async def job_page(visit: Visit) -> Shown:
             "payload": pretty(job.payload),
             "result": None if job.result is None else pretty(job.result),
             "strip": _strip(visit, job),
-            "event_class": lambda event: _EVENT_CLASS.get(event.kind, ""),
+            "event_class": _event_class,
         },
     )
 
 
 _EVENT_CLASS = {
     EventKind.STARTED: "run",
-    EventKind.FINISHED: "good",
     EventKind.RETRIED: "bad",
     EventKind.CLAIM_LOST: "bad",
     EventKind.REVIVED: "bad",
     EventKind.OVERRAN: "bad",
 }
+
+
+def _event_class(event: TimelineEvent) -> str:
+    if event.kind is EventKind.FINISHED:
+        return "good" if event.detail.startswith("succeeded") else "bad"
+    return _EVENT_CLASS.get(event.kind, "")
 
 
 def pretty(text: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from forge_jobs.errors import Forbidden
 from forge_jobs.operating.documents import QueueView
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.queues import mark, worst_first
@@ -47,8 +48,11 @@ async def overview_page(visit: Visit) -> Shown:
 
 
 async def _problems(visit: Visit) -> Sequence[Any]:
-    """Return what is wrong, the worst first."""
-    return []
+    """Return what is wrong, the worst first. Nothing for a caller who may not see all queues."""
+    try:
+        return (await visit.operator.problems()).problems
+    except Forbidden:
+        return ()
 
 
 def _headline(queues: Sequence[QueueView], problems: Sequence[Any]) -> str:

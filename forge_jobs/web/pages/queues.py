@@ -15,14 +15,22 @@ _ZERO = timedelta(0)
 _MINUTES = 60
 _ENDS = ("succeeded", "failed", "timed_out", "crashed", "rejected", "cancelled")
 _LISTED = 10
+_COUNTED = (
+    ("Retrying", "failed"),
+    ("Blocked", "blocked"),
+    ("Dead", "dead"),
+    ("Done, kept", "done"),
+)
 
 
 def mark(queue: QueueView) -> str:
     """Return the class of the mark of a queue."""
-    if queue.unreadable or queue.unserved:
+    if queue.unreadable:
         return "bad"
     if queue.paused or queue.cooldown_remaining > _ZERO:
         return "warn"
+    if queue.unserved:
+        return "bad"
     return "good" if queue.pods else "idle"
 
 
@@ -69,7 +77,7 @@ async def queue_page(visit: Visit) -> Shown:
     minutes = await visit.storage.jobs.metrics(name, since, until)
     ended = [0] * _MINUTES
     for each in minutes:
-        index = int((each.start - since).total_seconds() // 60)
+        index = int((each.minute - since).total_seconds() // 60)
         if 0 <= index < _MINUTES:
             ended[index] += sum(each.counts.get(end, 0) for end in _ENDS)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
@@ -119,19 +127,14 @@ def _figures(visit: Visit, queue: QueueView) -> list[dict[str, str]]:
     def listed(status: str) -> str:
         return link(root, "jobs", q=f"{term('queue', queue.name)} status:{status}")
 
-    by_status = counts.by_status
-    return [
+    figures = [
         {"name": "Due", "value": number(counts.due), "href": listed("pending")},
         {"name": "Oldest due", "value": length(counts.oldest_due_for), "href": ""},
         {"name": "Running", "value": number(counts.running), "href": listed("in_progress")},
-        {"name": "Retrying", "value": number(by_status.get("failed", 0)), "href": listed("failed")},
-        {
-            "name": "Blocked",
-            "value": number(by_status.get("blocked", 0)),
-            "href": listed("blocked"),
-        },
-        {"name": "Dead", "value": number(by_status.get("dead", 0)), "href": listed("dead")},
-        {"name": "Done, kept", "value": number(by_status.get("done", 0)), "href": listed("done")},
+    ]
+    return figures + [
+        {"name": name, "value": number(counts.by_status.get(status, 0)), "href": listed(status)}
+        for name, status in _COUNTED
     ]
 
 
@@ -143,13 +146,10 @@ def _settings(queue: QueueView) -> list[dict[str, str]]:
         return "an operator" if name in queue.overridden else "code or default"
 
     cooldown = settings.cooldown
+    pauses = f"from {length(cooldown.base)} to {length(cooldown.cap)}"
     rows = [
         ("Max workers", number(settings.max_workers), "max_workers"),
-        (
-            "Cool-down",
-            f"{cooldown.mode}, from {length(cooldown.base)} to {length(cooldown.cap)}",
-            "cooldown",
-        ),
+        ("Cool-down", f"{cooldown.mode}, {pauses}", "cooldown"),
         ("Keep done", _kept(kept.done, kept.max_done), "retention"),
         ("Keep dead", _kept(kept.dead, kept.max_dead), "retention"),
         ("Keep cancelled", _kept(kept.cancelled, kept.max_cancelled), "retention"),

@@ -11,6 +11,9 @@ from forge_jobs.model.jobs import JobStatus
 
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
+NONE = "\u2013"
+"""Stands for a value that is not there."""
+
 STATUS_CLASS = {
     JobStatus.BLOCKED: "idle",
     JobStatus.PENDING: "idle",
@@ -36,20 +39,21 @@ STATUS_WORD = {
 def number(value: float | None) -> str:
     """A number with thousands apart. "-" for none."""
     if value is None:
-        return "–"
+        return NONE
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
 def length(value: timedelta | float | None) -> str:
     """A duration in at most two units. "-" for none."""
     if value is None:
-        return "–"
+        return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if seconds < 1:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole, parts = int(seconds), []
+    whole = int(seconds)
+    parts: list[str] = []
     for step, unit in _STEPS:
         count, whole = divmod(whole, step)
         if count and len(parts) < 2:
@@ -62,7 +66,7 @@ def length(value: timedelta | float | None) -> str:
 def when(at: datetime | None, now: datetime) -> Markup:
     """An instant relative to now, with the exact one on hover and for machines."""
     if at is None:
-        return Markup("–")
+        return Markup(NONE)
     away = at - now
     if abs(away) < timedelta(seconds=1):
         words = "now"
@@ -78,13 +82,13 @@ def when(at: datetime | None, now: datetime) -> Markup:
 
 def moment(at: datetime | None) -> str:
     """An instant in full, UTC."""
-    return "–" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return NONE if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(value: int | None) -> str:
     """Bytes in a unit that suits them."""
     if value is None:
-        return "–"
+        return NONE
     amount, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:
         amount /= 1024
