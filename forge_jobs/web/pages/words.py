@@ -48,6 +48,8 @@ def length(value: timedelta | float | None) -> str:
     if value is None:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if 0 < seconds < 0.001:
+        return "<1 ms"
     if seconds < 1:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     if seconds < 10:
