@@ -34,16 +34,24 @@ class Changes:
         wait: _Wait,
         send: Callable[[Sequence[str]], None],
     ) -> None:
-        self._wakeups = wakeups
+        self._find = wakeups
+        self._found: WakeUps | None = None
         self._wait = wait
         self._send = send
         self._made_known: dict[str, float] = {}
         self._next: dict[str, float] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
+    @property
+    def _wakeups(self) -> WakeUps:
+        # Known once the store is open.
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
     def announce(self, queues: Iterable[str] | None) -> None:
         """See ``JobStore.announce_changes``."""
-        wakeups = self._wakeups()
+        wakeups = self._wakeups
         if not wakeups.watched:
             return
         now = elapsed()
@@ -78,7 +86,7 @@ class Changes:
         if due := [queue for queue, until in self._made_known.items() if until <= now]:
             self._made_known.update(dict.fromkeys(due, now + MADE_KNOWN_EVERY_S))
             topics = [WATCHED + queue for queue in due]
-            self._wakeups().wake(topics)
+            self._wakeups.wake(topics)
             self._send(topics)
 
     def _tell(self, queue: str) -> None:
@@ -87,5 +95,5 @@ class Changes:
             self._next.clear()
         self._next[queue] = elapsed() + APART_S
         topics = [CHANGED + queue]
-        self._wakeups().wake(topics)
+        self._wakeups.wake(topics)
         self._send(topics)

@@ -48,7 +48,7 @@ CLAIMS = [
         "a claim under a lease that ran out",
         "claim",
         "jobs/claim",
-        "number_or(gate.lease_until, 0) > tx.now",
+        "number_or(gate.lease_until, 0) > now",
         "number_or(gate.lease_until, 0) >= tx.now",
     ),
     _bug(
@@ -104,7 +104,7 @@ CLAIMS = [
         "cool-down a microsecond too long",
         "claim",
         "jobs/claim",
-        "number_or(gate.cooldown_until, 0) <= tx.now",
+        "number_or(gate.cooldown_until, 0) <= now",
         "number_or(gate.cooldown_until, 0) < tx.now",
     ),
     _bug("a paused queue gives work", "claim", "jobs/claim", "and not gate.paused", ""),

@@ -174,7 +174,7 @@ class WorkerPool:
             self._may_have_work = True
         if not (self._may_have_work or piggyback):
             return _NO_DEMAND
-        if self._outbox.is_full or not self.accepts(services.clock.elapsed()):
+        if not self.accepts(services.clock.elapsed()) or self._outbox.is_full:
             return _NO_DEMAND
         limit = self._room()
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):

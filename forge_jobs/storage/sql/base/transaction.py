@@ -49,13 +49,20 @@ class Overtaken(Exception):
 IsEnough = Callable[[Sequence[Any]], bool]
 
 
-def read_until(fetch: Callable[[int], Sequence[Any]], is_enough: IsEnough) -> list[Any]:
+def read_until(
+    fetch: Callable[[int], Sequence[Any]],
+    is_enough: IsEnough,
+    named: Callable[[Any], Any] | None = None,
+) -> list[Any]:
     """Return the rows of a cursor up to the first block that is enough.
 
     :param fetch: returns the next rows, at most as many as given
+    :param named: gives the values of a row their names
     """
     rows: list[Any] = []
     while block := fetch(_BLOCK):
+        if named:
+            block = list(map(named, block))
         rows += block
         if is_enough(block):
             break

@@ -81,12 +81,13 @@ def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
     if not gates:
         return False
     [gate] = gates
+    now = tx.now
     return (
         gate.epoch == lease.epoch
-        and number_or(gate.lease_until, 0) > tx.now
+        and number_or(gate.lease_until, 0) > now
         and not gate.paused
         # An unreadable cool-down counts as none, as in the state of the queue.
-        and (number_or(gate.cooldown_until, 0) <= tx.now)
+        and number_or(gate.cooldown_until, 0) <= now
     )
 
 

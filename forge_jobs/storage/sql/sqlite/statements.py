@@ -98,7 +98,7 @@ class SqliteTx(Tx):
         row: Any = single.row
         if is_enough is None:
             return list(map(row, cursor.fetchall()))
-        rows = read_until(lambda count: list(map(row, cursor.fetchmany(count))), is_enough)
+        rows = read_until(cursor.fetchmany, is_enough, row)
         cursor.close()
         return rows
 
