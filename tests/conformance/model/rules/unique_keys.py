@@ -138,6 +138,34 @@ class UniqueKeys(Lives):
         self.clock.advance(_INSTANT)
         self.put_in([self.keyed(name, key, "cooldown", w), opener])
 
+    @rule(name=queue, ahead=window)
+    def window_of_a_clock_that_was_ahead(self, name: str, ahead: timedelta) -> None:
+        """Open a window while the clock is ahead. Once that is set back, the key is not cold."""
+        self.open(self._known(name))
+        key = self.new_id()
+        self.clock.step_wall(ahead)
+        opener = self.keyed(name, key, "cooldown", 2 * SECOND)
+        self.put_in([opener])
+        self.operate("cancel", opener.id)
+        self.clock.step_wall(-ahead)
+        for _ in range(2):
+            self.put_in([self.keyed(name, key, "cooldown", 2 * SECOND)])
+            self.operate("cancel", *(each.id for each in self.world.holders(name, key)))
+
+    @rule(name=queue, w=window)
+    def quiet_of_a_key(self, name: str, w: timedelta) -> None:
+        """Ask within each quiet time until the longest wait is over, of a job and a follow-up."""
+        self.open(self._known(name))
+        key = self.new_id()
+        for _ in range(2):
+            for number in range(3):
+                request = self.keyed(name, key, "debounce", w, payload=f'{{"n": {number}}}')
+                self.put_in([request])
+                self.look_at_jobs()
+                self.clock.advance(w - SECOND)
+            self.clock.advance(w)
+            self.take(name, self.new_pod(), 100, 100)
+
     @rule(
         name=queue,
         how=st.sampled_from(["done", "dead"]),
