@@ -201,7 +201,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param lease_held: False: the lease had run out or the pod is unknown. Nothing was renewed,
         the pod's grants are void, the pod must register again. Claims are reported all the same.
     :param claims: per claim of the call
-    :param unknown: claims the store holds for this pod that the call did not list
+    :param unknown: claims the store holds for this pod that the call did not list. Without a held
+        lease some may be missing: the beat of the new registration has them
     :param queues: per queue the pod declares
     :param handovers: handovers wait in the queues that the pod declares. A store may also
         report other queues. Without a held lease this means nothing, as ``queues``

@@ -51,6 +51,7 @@ ENDINGS = {
     "failed": failed(2 * SECOND),
     "failed at once": failed(),
     "dead": dead(),
+    "dead without an error": dead(error=None),
     "interrupted": INTERRUPTED,
     "snoozed": snoozed(SECOND),
     "rate limited": rate_limited(SECOND),

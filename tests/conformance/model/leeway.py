@@ -63,7 +63,13 @@ class Leeway:
             case Beat():
                 return replace(
                     answer,
-                    unknown=tuple(sorted(answer.unknown, key=lambda claim: claim.job_id)),
+                    # "Without a held lease some may be missing."
+                    unknown=tuple(
+                        sorted(
+                            answer.unknown if answer.lease_held else (),
+                            key=lambda claim: claim.job_id,
+                        )
+                    ),
                     queues={
                         name: replace(beat, next_due_in=None) if self._is_vague(name) else beat
                         for name, beat in answer.queues.items()

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from forge_jobs.model.letters import Letter
+from forge_jobs.model.letters import DEAD_LETTER_KIND, Letter
 from forge_jobs.model.queues import QueueChange
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import LEASE, QUEUES, few, queue
@@ -31,16 +31,30 @@ class Letters(Lives):
     def name_a_queue_for_letters(self, name: str, to: str) -> None:
         self.do("config.set_queue", name, QueueChange(dead_letter=to))
 
-    @rule(name=queue, to=to)
-    def a_job_dies_and_leaves_a_letter(self, name: str, to: str) -> None:
+    @rule(name=queue, to=to, how=st.sampled_from(["dead", "dead without an error"]))
+    def a_job_dies_and_leaves_a_letter(self, name: str, to: str, how: str) -> None:
         self.do("config.set_queue", name, QueueChange(dead_letter=to))
         self.stock(name)
         lease = self.new_pod()
         self.do("config.set_queue", name, QueueChange(max_workers=4))
         self.share_out()
-        self.end(self.take(name, lease, 1, 1), ENDINGS["dead"])
+        self.end(self.take(name, lease, 1, 1), ENDINGS[how])
         self.read_letters()
         self.do("jobs.heartbeat", lease, [], LEASE)
+
+    @rule(name=queue)
+    def a_letter_dies(self, name: str) -> None:
+        """Expect no letter of a letter, also where the queue of letters names another."""
+        [to] = [each for each in QUEUES if each != name]
+        for each, other in ((name, to), (to, name)):
+            self.do("config.set_queue", each, QueueChange(dead_letter=other))
+        self._plain(name, 1)
+        self.end(self.take(name, self.new_pod(), 1, 1), ENDINGS["dead"])
+        self.relay_all()
+        self.open(to)
+        lease = self.new_pod(kinds=(DEAD_LETTER_KIND,))
+        self.end(self.take(to, lease, 100, 100), ENDINGS["dead"])
+        self.read_letters()
 
     @rule(not_to=st.sampled_from([(), QUEUES, QUEUES[:1]]))
     def look_at_letters(self, not_to: tuple[str, ...]) -> None:

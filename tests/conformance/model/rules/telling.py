@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
-from tests.conformance.model.endings import ENDINGS
+from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import LEASE, SECOND, few, index, queue
 from tests.conformance.model.rules.unique_keys import UniqueKeys
 from tests.conformance.model.rules.workers import ending
@@ -109,6 +109,24 @@ class Telling(UniqueKeys):
         self.read_what_was_told(job.id)
         self.put_in([job])
         self.read_what_was_told(job.id)
+
+    @rule(name=queue, crashes=st.integers(0, 1))
+    def an_occurrence_begins_with_nothing(self, name: str, crashes: int) -> None:
+        """Expect no checkpoint of the occurrence before, and no crash that keeps the job back."""
+        [job] = self._plain(name, 1)
+        for _ in range(crashes):
+            self.take(name, self.new_pod(), 1, 1)
+            self.clock.advance(LEASE)
+            self.look_for_stale()
+            self.bring_back(REVIVALS["again"])
+        claims = self.take(name, self.new_pod(), 1, 1)
+        self.tell(claims, 1, 1, NewProgress(1))
+        for each in claims:
+            self.do("jobs.save_checkpoint", each, '"mine"')
+        self.end(claims, ENDINGS["again"])
+        self.read_what_was_told(job.id)
+        self.take(name, self.new_pod(), 1, 0)
+        self.look_at_jobs()
 
     @rule(name=queue, mode=st.sampled_from(["keep", "replace", "debounce", "keep-last"]))
     def checkpoint_of_other_content(self, name: str, mode: str) -> None:
