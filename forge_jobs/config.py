@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.queues import RateLimit
-from forge_jobs.model.retention import EVENTS_KEPT, HISTORY_KEPT
+from forge_jobs.model.retention import EVENTS_KEPT, HISTORY_KEPT, SERIES_KEPT
 from forge_jobs.setting_values import (
     as_bytes,
     as_choice,
@@ -63,6 +63,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     :param keep_minutes: after this the minutes of queues and pods are folded into hours. None: one
         day on Redis and Valkey, 30 days elsewhere. Likewise the leader's counts
     :param keep_hours: how long minutes and hours stay in all
+    :param keep_series: how long the hours of series stay. Likewise the leader's counts
     :param keep_errors: how long groups of failures stay after their last failure, and the counts of
         each minute. Likewise the leader's counts
     :param claim_ahead: work held beyond the free workers, in time at the measured pace. Zero
@@ -92,6 +93,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     keep_minutes: timedelta | None = None
     keep_hours: timedelta = HISTORY_KEPT
     keep_errors: timedelta = HISTORY_KEPT
+    keep_series: timedelta = SERIES_KEPT
     claim_ahead: timedelta = timedelta(milliseconds=50)
     snooze_budget: timedelta = timedelta(days=7)
     max_crashes: int = 3
@@ -133,6 +135,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         _require(self.keep_hours >= least, "keep_hours", self.keep_hours, rule)
         rule = "at least 1 hour"
         _require(self.keep_errors >= _LEAST_KEPT, "keep_errors", self.keep_errors, rule)
+        _require(self.keep_series >= _LEAST_KEPT, "keep_series", self.keep_series, rule)
         _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
 
     def patience_within(self, grace: timedelta) -> timedelta:

@@ -13,6 +13,9 @@ EVENTS_KEPT = timedelta(days=7)
 HISTORY_KEPT = timedelta(days=30)
 """How long counts, latencies and gauges stay where nothing else is said."""
 
+SERIES_KEPT = timedelta(days=400)
+"""How long the hours of series stay where nothing else is said."""
+
 
 class Kept(Struct, frozen=True, kw_only=True):
     """How long the history of a store stays.
@@ -21,6 +24,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     :param minutes: after this the minutes of queues and pods are folded into their hours, once the
         whole hour is that old. None: what suits the store
     :param hours: after this minutes and hours go
+    :param series: of the hours of series. Their minutes go after ``minutes``
     :param errors: of groups of failures, after the last failure, and of their counts
     """
 
@@ -28,6 +32,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     minutes: timedelta | None = None
     hours: timedelta = HISTORY_KEPT
     errors: timedelta = HISTORY_KEPT
+    series: timedelta = SERIES_KEPT
 
     def minutes_or(self, usual: timedelta) -> timedelta:
         """How long minutes stay in a store that keeps them for ``usual``."""

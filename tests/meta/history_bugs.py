@@ -1,4 +1,4 @@
-"""Bugs of the history: of groups of failures."""
+"""Bugs of the history: of groups of failures and of series."""
 
 from tests.meta.bugs import Bug, Edit, files_of
 
@@ -21,6 +21,14 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
 
 def _of_recorder(name: str, old: str, new: str, test: str) -> Bug:
     return _bug(name, _RECORDER, old, new, (f"{_RUNTIME}{test}",))
+
+
+_SERIES = files_of("series")
+_SHARED = "forge_jobs/storage/history/"
+
+
+def _series(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"series: {name}", _SERIES, (Edit(file, old, new),))
 
 
 HISTORY_BUGS = (
@@ -103,5 +111,75 @@ HISTORY_BUGS = (
         "failures = FailureRecorder(jobs, version=pod.version, clock=store_time)",
         "failures = FailureRecorder(jobs, version=pod.version)",
         ("tests/runtime/test_store_time.py",),
+    ),
+    _series(
+        "depths of a minute are those of the last reading",
+        f"{_SHARED}series.py",
+        "= map(max, one, other)",
+        "= other",
+    ),
+    _series(
+        "counts of pods are added to those of the roll-up",
+        f"{_SHARED}series.py",
+        "gains[place].add(added, counts=kind != WHOLE)",
+        "gains[place].add(added)",
+    ),
+    _series(
+        "minutes count beside their hours",
+        f"{_SHARED}series.py",
+        "        elif at not in hours:\n",
+        "        else:\n",
+    ),
+    _series(
+        "any number of kinds",
+        "forge_jobs/storage/sql/history/series.py",
+        ">= MOST_KINDS",
+        ">= 10 * MOST_KINDS",
+    ),
+    _series(
+        "hours go with their minutes",
+        "forge_jobs/storage/sql/jobs/cleanup/retention.py",
+        "series_hours.name: kept.series",
+        "series_hours.name: kept.minutes_or(MINUTES_KEPT)",
+    ),
+    _series(
+        "the roll-up forgets the series",
+        "forge_jobs/storage/sql/jobs/metrics.py",
+        "    add_counts(tx, sums)\n",
+        "",
+    ),
+    Bug(
+        "redis series: any number of kinds",
+        _SERIES,
+        (Edit(f"{_REDIS}history/add_series.lua", "- of_others >= most then", "< 0 then"),),
+        "redis",
+    ),
+    Bug(
+        "redis series: the roll-up forgets the store",
+        _SERIES,
+        (Edit("forge_jobs/storage/redis/jobs/metrics.py", "await add_counts(db, sums)", "pass"),),
+        "redis",
+    ),
+    Bug(
+        "series: the present minute is sent again and again",
+        ("tests/runtime/test_rollup.py::test_series_get_a_minute_of_a_kind_once_it_is_over",),
+        (
+            Edit(
+                "forge_jobs/runtime/shared/latencies.py",
+                "if all_minutes or key[2] != minute]",
+                "if True]",
+            ),
+        ),
+    ),
+    Bug(
+        "series: what the store did not take is gone",
+        ("tests/runtime/test_rollup.py::test_series_are_kept_while_the_store_is_away",),
+        (
+            Edit(
+                "forge_jobs/runtime/shared/latencies.py",
+                "                self._flows = _joined(taken, self._flows)\n",
+                "",
+            ),
+        ),
     ),
 )

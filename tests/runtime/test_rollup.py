@@ -10,9 +10,11 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.metrics import LatencySample
+from forge_jobs.model.series import FlowSample
 from forge_jobs.policy.percentiles import percentile
 from forge_jobs.runtime.passes import gauges as gauges_module
 from forge_jobs.runtime.passes.cleanup import roll_up_once
+from forge_jobs.runtime.passes.depths import record_depths_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.storage.protocols import Storage
@@ -130,6 +132,69 @@ async def test_durations_survive_an_outage_of_the_store_and_count_once(
 
     [bucket] = await manual_storage.jobs.metrics(QUEUE, start, start + DAY)
     assert sum(bucket.total.counts.values()) == 3
+
+
+async def test_series_get_a_minute_of_a_kind_once_it_is_over(
+    manual_storage: Storage, manual_clock: ManualClock, recorder: LatencyRecorder
+) -> None:
+    start = manual_clock.now()
+
+    async def counted(kind: str) -> list[dict[str, int]]:
+        steps = await manual_storage.jobs.series(start, start + DAY, queue=QUEUE, kind=kind)
+        return [dict(step.counts) for step in steps]
+
+    recorder.record(QUEUE, 0.1, due(manual_clock, 1.0), kind="a", ended="succeeded")
+    recorder.record(QUEUE, 0.1, due(manual_clock, 1.0), kind="b", ended="failed")
+    assert await recorder.flush_once() == 1
+    recorder.record(QUEUE, 0.2, due(manual_clock, 1.0), kind="a", ended="succeeded")
+    assert await recorder.flush_once() == 1
+    assert await counted("a") == []
+    manual_clock.advance(MINUTE)
+    recorder.record(QUEUE, 0.2, due(manual_clock, 1.0), kind="a", ended="succeeded")
+    await recorder.flush_once()
+    assert (await counted("a"), await counted("b")) == ([{"succeeded": 2}], [{"failed": 1}])
+    await recorder.flush_once(all_minutes=True)
+    assert await counted("a") == [{"succeeded": 2}, {"succeeded": 1}]
+    steps = await manual_storage.jobs.series(start, start + MINUTE, queue=QUEUE, kind="b")
+    assert percentile(steps[0].delay, 0.5) == pytest.approx(0.9, rel=0.05)
+    assert percentile(steps[0].processing, 0.5) == pytest.approx(0.1, rel=0.05)
+
+
+async def test_series_are_kept_while_the_store_is_away(
+    manual_storage: Storage,
+    manual_clock: ManualClock,
+    recorder: LatencyRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def down(samples: Sequence[FlowSample]) -> None:
+        raise Unavailable("down")
+
+    start = manual_clock.now()
+    recorder.record(QUEUE, 0.1, due(manual_clock, 1.0), kind="a", ended="succeeded")
+    with monkeypatch.context() as patch:
+        patch.setattr(manual_storage.jobs, "add_flows", down)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await recorder.flush_once(all_minutes=True)
+    await recorder.flush_once(all_minutes=True)
+    await recorder.flush_once(all_minutes=True)
+    [step] = await manual_storage.jobs.series(start, start + DAY, queue=QUEUE, kind="a")
+    assert dict(step.counts) == {"succeeded": 1}
+
+
+async def test_the_pod_that_leads_records_what_waits(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    start = manual_clock.now()
+    await register(manual_storage)
+    for _ in range(3):
+        await enqueue_one(manual_storage)
+    manual_clock.advance(timedelta(seconds=5))
+    assert await record_depths_once(manual_storage.jobs, manual_storage.procs) == 1
+    for queue in (QUEUE, ""):
+        [step] = await manual_storage.jobs.series(start, start + DAY, queue=queue)
+        assert step.depth is not None
+        assert (step.depth.due, step.depth.oldest_due_for) == (3, timedelta(seconds=5))
 
 
 async def test_what_is_kept_during_an_outage_is_bounded(

@@ -102,6 +102,15 @@ async def test_a_pod_an_hour_ahead_tells_and_measures_by_the_stores_time(
     [group] = (await storage.jobs.error_groups(began - 3 * HOUR, over + 3 * HOUR)).groups
     assert (group.dead, group.message, group.jobs) == (1, "order …", (dead_id,))
     assert began - slack <= group.first_at <= group.last_at <= over + slack
+    for kind, ended_as in (("work", "succeeded"), ("fail", "rejected")):
+        [step] = await storage.jobs.series(
+            began - 3 * HOUR, over + 3 * HOUR, queue=QUEUE, kind=kind
+        )
+        assert dict(step.counts) == {ended_as: 1}
+        assert began - MINUTE <= step.at <= over
+        longest = percentile(step.delay, 1)
+        assert longest is not None
+        assert longest < MINUTE.total_seconds()
     [counted] = group.counts
     assert began - MINUTE <= counted.at <= over
     longest = percentile(bucket.total, 1)

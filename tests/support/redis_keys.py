@@ -30,6 +30,8 @@ _FLEET = frozenset(
         "limits",
         "gauges",
         "pod_hours",
+        "flow_minutes",
+        "flow_hours",
         "schema",
         "events",
         "event_seq",
@@ -53,6 +55,8 @@ _QUEUE = frozenset(
         "hours",
         "errors",
         "error_hours",
+        "flow_minutes",
+        "flow_hours",
         "unfolded",
         "events",
         "event_seq",
@@ -77,7 +81,7 @@ _OF_JOBS = (
     "kind",
 )
 _LISTS = ("tag", "key", "schedule", "group")
-_FAILURES = ("eg", "eh")
+_FAILURES = ("eg", "eh", "fm", "fh")
 _MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
@@ -213,7 +217,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     if tag.startswith("@"):
         is_known = name in ("ids", "from")
     elif tag == "#":
-        is_known = name in _FLEET or first in ("pod", "ev", "g", "hg")
+        is_known = name in _FLEET or first in ("pod", "ev", "g", "hg", "fm", "fh")
     else:
         is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_FAILURES, *_MORTAL)
     if not is_known:
@@ -408,9 +412,10 @@ def _check_minutes(queue: _Queue) -> Iterator[str]:
 def _check_failures(queue: _Queue) -> Iterator[str]:
     groups = {group: float(each["last"]) for group, each in queue.below("eg").items()}
     yield from _same("groups of failures", queue.get("errors"), groups)
-    hours = set(queue.below("eh"))
-    if hours != set(queue.get("error_hours")):
-        yield f"hours of failures {sorted(hours)}, listed {sorted(queue.get('error_hours'))}"
+    for prefix, listed in (("eh", "error_hours"), ("fm", "flow_minutes"), ("fh", "flow_hours")):
+        there = set(queue.below(prefix))
+        if there != set(queue.get(listed)):
+            yield f"{prefix} of {sorted(there)}, {listed} has {sorted(queue.get(listed))}"
 
 
 def _check_locators(keys: Keys, bases: Mapping[str, _Queue]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once, sweep_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
+from forge_jobs.runtime.passes.depths import record_depths_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.passes.letters import LetterRelay
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
@@ -87,6 +88,7 @@ class PodLoops:
             minutes=settings.keep_minutes,
             hours=settings.keep_hours,
             errors=settings.keep_errors,
+            series=settings.keep_series,
         )
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
         self._revivals = BisectingSender("the revival of job", clock=plan.clock)
@@ -124,13 +126,14 @@ class PodLoops:
         """Revivals, deliveries and letters that the store alone refuses, a line per reason."""
         return self._revivals.refusals + self._deliveries.refusals + self._sent_letters.refusals
 
-    async def flush(self) -> None:
+    async def flush(self, *, is_last: bool = True) -> None:
         """Write buffered events, latencies and failures.
 
+        :param is_last: also counts that would wait for the end of the minute
         :raises StorageError: the store did not take them
         """
         await self._events.flush_once()
-        await self._latencies.flush_once()
+        await self._latencies.flush_once(all_minutes=is_last)
         await self._failures.flush_once()
 
     async def _coordinate(self) -> timedelta | None:
@@ -183,7 +186,9 @@ class PodLoops:
 
     async def _roll_up(self) -> timedelta | None:
         if self.memory.is_leader():
-            await roll_up_once(self._plan.storage.jobs, clock=self._plan.clock)
+            storage = self._plan.storage
+            await record_depths_once(storage.jobs, storage.procs)
+            await roll_up_once(storage.jobs, clock=self._plan.clock)
         return None
 
     async def _measure(self) -> timedelta | None:
@@ -216,5 +221,5 @@ class PodLoops:
         return None
 
     async def _flush(self) -> timedelta | None:
-        await self.flush()
+        await self.flush(is_last=False)
         return None

@@ -20,6 +20,9 @@ logger = reporter(__name__)
 
 _DEFAULT_COOLDOWN = CooldownPolicy()
 _NO_RULES = Rules()
+_SUCCEEDED = Cause.SUCCEEDED.value
+"""Looked up once: most ends are of this cause."""
+
 _FREQUENT = {Cause.SUCCEEDED, Cause.RATE_LIMITED}
 """Ends that come in thousands: their events are recorded only as fast as people can read."""
 
@@ -116,7 +119,9 @@ def tell(
             kind, detail = _event(cause, transition)
             services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
         if seconds and cause is not Cause.RATE_LIMITED:
-            services.latencies.record(claim.queue, seconds, job.run_at.timestamp())
+            due_at = job.run_at.timestamp()
+            ended = _SUCCEEDED if cause is Cause.SUCCEEDED else cause.value
+            services.latencies.record(claim.queue, seconds, due_at, kind=job.kind, ended=ended)
         if transition.error is not None:
             services.failures.record(claim, job.kind, transition)
         services.job_log.ended(job, end, transition, seconds)

@@ -1,6 +1,6 @@
 """The part of the job store that keeps the history: events, counts, latencies, and their end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import MINUTE, LatencySample, MetricBucket
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
+from forge_jobs.model.series import Depth, FlowSample, SeriesStep
 
 
 class BookkeepingStore(Protocol):
@@ -97,10 +98,51 @@ class BookkeepingStore(Protocol):
         """
         ...
 
+    async def add_flows(self, samples: Sequence[FlowSample]) -> list[FlowSample]:
+        """Add runs that one pod has seen end to the series of their kinds.
+
+        The three histograms are added to the series of the queue and of the whole store too. A
+        queue has ``MOST_KINDS`` kinds an hour, and all others are one, ``OTHER_KINDS``.
+
+        :returns: the samples that were not stored, as by :meth:`append_events`
+        """
+        ...
+
+    async def record_depths(self, depths: Mapping[str, Depth]) -> None:
+        """Record what waits for each queue, at the store's time.
+
+        The whole store gets the sums. Of several depths in a minute the greatest numbers count.
+        Queues whose part is silent are left out.
+        """
+        ...
+
+    async def series(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = MINUTE,
+        queue: str = "",
+        kind: str = "",
+    ) -> list[SeriesStep]:
+        """Return the steps of a series that have anything, oldest first.
+
+        Steps begin at whole multiples of ``step`` since the epoch, and minutes from ``since`` to
+        before ``until`` count. With a step of whole hours the hours are read, which stay longer.
+        With any other step an hour whose minutes have gone is a step of an hour.
+
+        :param step: whole minutes. The range has ``MOST_STEPS`` of them at most
+        :param queue: "" means the whole store
+        :param kind: of the queue. "" means all kinds together
+        :raises InvalidInput: the range or the step is out of range
+        """
+        ...
+
     async def roll_up(self, limit: int) -> int:
         """Fold per-pod counters and histograms of closed minutes into one row per queue and minute.
 
-        A roll-up never changes the sums that :meth:`metrics` answers. Oldest minutes first.
+        A roll-up never changes the sums that :meth:`metrics` answers. Oldest minutes first. The
+        folded counters are added to the series of the queue and of the whole store.
 
         :param limit: rows to fold at most
         :returns: how many rows were folded

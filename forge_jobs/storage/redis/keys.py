@@ -54,6 +54,9 @@ Under the base of a queue
 ``eg:<group>``         hash      a group of failures. ``errors`` (zset) all, by their last failure
 ``eh:<hour>``          hash      group -> its failures in each minute of an hour. ``error_hours``
                                 (zset) all hours
+``fm:<minute>``        hash      kind -> what flowed and waited in a minute, "" for the queue.
+                                ``fh:<hour>`` in an hour. ``flow_minutes`` and ``flow_hours``
+                                (zset) all
 ``fired:<number>``    string    what became of a record of the outbox here. Ends by itself
 ``events``            zset      timeline, by time. ``event_seq`` (string) the last number.
                                 ``ev:<id>`` (list) that of one job, ends by itself
@@ -75,6 +78,7 @@ Under the base of the fleet
 ``limits``            hash      scope -> rate limit and the state of its bucket
 ``g:<minute>``        hash      gauges of the pods, end by themselves. ``gauges`` (zset) the minutes
 ``hg:<hour>``         hash      the last gauges of an hour. ``pod_hours`` (zset) the hours
+``fm:<minute>``       hash      series of the whole store, with ``fh:<hour>`` and lists, as above
 ``schema``            hash      number of a layout -> when it came
 ``events``            zset      timeline of what concerns no queue, as above
 ===================== ========= ==================================================================

@@ -17,6 +17,7 @@ from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import After
 from forge_jobs.model.metrics import Histogram, LatencySample
+from forge_jobs.model.series import Depth, FlowSample
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
@@ -218,6 +219,21 @@ async def test_events_and_latencies_of_silent_queues_are_handed_back(shards: Sha
         page = await shards.storage.jobs.error_groups(since, until)
         assert set(page.silent) == set(shards.lost)
         assert {group.queue for group in page.groups} == set(NAMES) - set(shards.lost)
+        flows = [
+            FlowSample(
+                queue=name,
+                kind="tests.kind",
+                minute=now.replace(second=0, microsecond=0),
+                counts={"succeeded": 1},
+                delay=Histogram({1: 1}),
+                processing=Histogram({1: 1}),
+                total=Histogram({1: 1}),
+            )
+            for name in NAMES
+        ]
+        untold = await shards.storage.jobs.add_flows(flows)
+        assert {sample.queue for sample in untold} == set(shards.lost)
+        await shards.storage.jobs.record_depths({name: Depth(due=1) for name in NAMES})
         with pytest.raises(Unavailable):
             await shards.storage.jobs.error_group(shards.lost[0], "abc", since, until)
     assert await shards.storage.jobs.append_events(left) == []

@@ -46,6 +46,8 @@ _HISTORY = {
     "pod_hours": (":hg:",),
     "errors": (":eg:",),
     "error_hours": (":eh:",),
+    "flow_minutes": (":fm:",),
+    "flow_hours": (":fh:",),
 }
 """Lists of minutes, hours and groups, and the keys that each has under these prefixes."""
 
@@ -67,6 +69,8 @@ class _Overdue(msgspec.Struct, frozen=True, array_like=True):
     pod_folds: int
     errors: int
     error_hours: int
+    flow_minutes: int
+    flow_hours: int
 
     @property
     def is_any(self) -> bool:
@@ -82,17 +86,19 @@ class _Ages(NamedTuple):
     events: int
     most_events: int
     errors: int
+    series: int
 
     @classmethod
     def of(cls, kept: Kept) -> "_Ages":
         folded = kept.minutes_or(MINUTES_KEPT)
-        ages = (folded, kept.hours, kept.events, kept.errors)
-        minutes, history, events, errors = map(duration_us, ages)
-        return cls(minutes, history, events, MOST_EVENTS, errors)
+        ages = (folded, kept.hours, kept.events, kept.errors, kept.series)
+        minutes, history, events, errors, series = map(duration_us, ages)
+        return cls(minutes, history, events, MOST_EVENTS, errors, series)
 
     def of_history(self, name: str) -> int:
         """Return the age at which what a list of ``_HISTORY`` has goes."""
-        return self.errors if name.startswith("error") else self.history
+        ages = {"flow_minutes": self.minutes, "flow_hours": self.series}
+        return self.errors if name.startswith("error") else ages.get(name, self.history)
 
 
 class Cleaner:

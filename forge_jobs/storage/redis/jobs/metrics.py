@@ -1,6 +1,6 @@
 """Timeline events, counters, histograms and roll-ups."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
@@ -14,6 +14,7 @@ from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample, Met
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues, queue_names
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
+from forge_jobs.storage.redis.history.series import add_counts
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.salvage import Fields, salvaged_event
@@ -45,6 +46,13 @@ class _Minute(msgspec.Struct, frozen=True, array_like=True):
     counts: list[str | int]
     processing: list[int]
     total: list[int]
+
+
+class _Folded(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of ``fold.lua``: rows, then names and counts in turn."""
+
+    rows: int
+    counts: list[str | int]
 
 
 # -- timeline ----------------------------------------------------------------------------------
@@ -176,7 +184,7 @@ async def metrics(db: Database, queue: str, since: datetime, until: datetime) ->
 async def roll_up(db: Database, limit: int) -> int:
     """See ``JobStore.roll_up``."""
     answers = await in_all_queues(db, "unfolded", limit, list[int])
-    folded = 0
+    folded, sums = 0, Counter[tuple[int, str]]()
     # One after the other, because only so many in all are folded, and the oldest first.
     for minute, queue in sorted(
         (minute, queue) for queue, minutes in answers.items() for minute in minutes
@@ -184,8 +192,12 @@ async def roll_up(db: Database, limit: int) -> int:
         if folded == limit:
             break
         request = request_of("fold", minute=minute, limit=limit - folded)
-        rows, _ = await db.run_some("fold", {db.keys.queue(queue): request}, int)
-        folded += sum(rows.values())
+        rows, _ = await db.run_some("fold", {db.keys.queue(queue): request}, _Folded)
+        for each in rows.values():
+            folded += each.rows
+            names = zip(each.counts[::2], each.counts[1::2], strict=True)
+            sums.update({(minute, str(name)): int(count) for name, count in names})
+    await add_counts(db, sums)
     return folded
 
 

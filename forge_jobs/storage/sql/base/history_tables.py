@@ -1,4 +1,4 @@
-"""The tables of groups of failures. See the schema in ``base/tables.py``."""
+"""The tables of failures in groups and of series. See the schema in ``base/tables.py``."""
 
 from sqlalchemy import BigInteger, Column, Index, Table
 
@@ -36,3 +36,29 @@ error_hours = Table(
     postgresql_with=CHURNED,
 )
 Index("forge_error_hours_by_hour", error_hours.c.hour)
+
+
+def _series(name: str) -> Table:
+    """Make a table of steps of a kind, of a queue (kind "") and of the whole store (queue "")."""
+    table = Table(
+        name,
+        metadata,
+        Column("queue", TEXT, primary_key=True),
+        Column("kind", TEXT, primary_key=True),
+        # The begin of the minute or hour.
+        Column("at", BigInteger, primary_key=True),
+        # JSON object of counters, and of Histogram counts.
+        Column("counts", TEXT, nullable=False),
+        Column("delay", TEXT, nullable=False),
+        Column("processing", TEXT, nullable=False),
+        Column("total", TEXT, nullable=False),
+        # JSON list of DepthNumbers, NULL where no pod has led, and for a kind.
+        Column("depth", TEXT),
+        postgresql_with=CHURNED,
+    )
+    Index(f"{name}_by_time", table.c.at, table.c.queue)
+    return table
+
+
+# Both are written at once, so that no pass has to fold minutes.
+series_minutes, series_hours = _series("forge_series_minutes"), _series("forge_series_hours")

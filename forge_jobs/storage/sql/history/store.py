@@ -1,17 +1,19 @@
 """The history that a store keeps beside jobs, as a part of the store of jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.metrics import MINUTE
+from forge_jobs.model.series import Depth, FlowSample, SeriesStep
 from forge_jobs.storage.history.failures import GroupsAsked, Steps
+from forge_jobs.storage.history.series import SeriesAsked
 from forge_jobs.storage.sql.base.database import Database
-from forge_jobs.storage.sql.history import failures
+from forge_jobs.storage.sql.history import failures, series
 
 
 class SqlHistory:
-    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` about groups of failures."""
+    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` about failures and series."""
 
     _database: Database
 
@@ -44,3 +46,22 @@ class SqlHistory:
     ) -> ErrorGroup | None:
         steps = Steps.of(since, until, step)
         return await self._database.read(lambda tx: failures.read_group(tx, queue, group, steps))
+
+    async def add_flows(self, samples: Sequence[FlowSample]) -> list[FlowSample]:
+        await self._database.write(lambda tx: series.add_flows(tx, samples))
+        return []
+
+    async def record_depths(self, depths: Mapping[str, Depth]) -> None:
+        await self._database.write(lambda tx: series.record_depths(tx, depths))
+
+    async def series(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = MINUTE,
+        queue: str = "",
+        kind: str = "",
+    ) -> list[SeriesStep]:
+        asked = SeriesAsked.of(since, until, step, queue=queue, kind=kind)
+        return await self._database.read(lambda tx: series.read_series(tx, asked))

@@ -20,6 +20,7 @@ from forge_jobs.model.metrics import HOUR, Histogram, LatencySample, MetricBucke
 from forge_jobs.storage.salvage import Fields, counts_of, names_of, salvaged_event, tally
 from forge_jobs.storage.sql.base.tables import counters, events, gauges, hours, latencies, pod_hours
 from forge_jobs.storage.sql.base.transaction import MINUTE_US, Tx
+from forge_jobs.storage.sql.history.series import add_counts
 
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 _LATENCY_KEY = ("queue", "minute", "host_id")
@@ -198,6 +199,7 @@ def _fold_counters(tx: Tx, closed: int, limit: int) -> int:
                 for (queue, minute, name), count in sorted(sums.items())
             ],
         )
+    add_counts(tx, sums)
     delete_keys(tx, counters, _COUNTER_KEY, rows)
     return len(rows)
 

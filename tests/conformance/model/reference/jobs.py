@@ -1,6 +1,7 @@
 """The job store, method by method."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.events import TimelineEvent
@@ -14,6 +15,7 @@ from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
 from forge_jobs.model.queues import LinePlace, QueueCounts
 from forge_jobs.model.retention import Kept
+from forge_jobs.model.series import FlowSample, SeriesStep
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -34,6 +36,13 @@ from tests.conformance.model.reference import (
 )
 from tests.conformance.model.reference.enqueue import enqueue
 from tests.conformance.model.reference.state import World
+
+
+def _sum(histograms: Iterable[Histogram]) -> Histogram:
+    together: Counter[int] = Counter()
+    for each in histograms:
+        together.update(each.counts)
+    return Histogram(dict(together))
 
 
 class ReferenceJobs:
@@ -176,6 +185,29 @@ class ReferenceJobs:
     def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
         self._world.failures += samples
         return []
+
+    def add_flows(self, samples: Sequence[FlowSample]) -> list[FlowSample]:
+        self._world.flows += samples
+        return []
+
+    def series(
+        self, since: datetime, until: datetime, *, queue: str, kind: str
+    ) -> list[SeriesStep]:
+        minutes: defaultdict[datetime, list[FlowSample]] = defaultdict(list)
+        for each in self._world.flows:
+            if (each.queue, each.kind) == (queue, kind) and since <= each.minute < until:
+                minutes[each.minute].append(each)
+        return [
+            SeriesStep(
+                at=minute,
+                length=MINUTE,
+                counts=dict(sum((Counter(each.counts) for each in found), Counter())),
+                delay=_sum(each.delay for each in found),
+                processing=_sum(each.processing for each in found),
+                total=_sum(each.total for each in found),
+            )
+            for minute, found in sorted(minutes.items())
+        ]
 
     def error_groups(
         self,

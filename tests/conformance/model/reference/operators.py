@@ -9,7 +9,7 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Page, R
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Hold, JobStatus
 from forge_jobs.model.queues import LinePlace, QueueCounts, Retention
-from forge_jobs.model.retention import Kept
+from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from tests.conformance.model.reference import failures
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
 from tests.conformance.model.reference.state import (
@@ -272,6 +272,8 @@ def cleanup(world: World, limit: int, kept: Kept) -> None:
     for counted in (world.counts, world.latencies):
         for key in [key for key in counted if key[1] <= before]:
             del counted[key]
+    minutes = world.now - kept.minutes_or(HISTORY_KEPT)
+    world.flows = [each for each in world.flows if each.minute > minutes]
     world.failures = failures.kept_from(world.failures, world.now - kept.errors)
     world.gauges = {key: each for key, each in world.gauges.items() if key[0] > before}
 

@@ -26,6 +26,7 @@ from forge_jobs.model.processes import Pod, PodGauges, PodLease, Slots
 from forge_jobs.model.progress import LogLine, Progress
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.model.series import FlowSample
 from forge_jobs.model.transitions import Handover
 
 ZERO = timedelta(0)
@@ -263,6 +264,7 @@ class World:
     counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)
     latencies: Counter[tuple[str, datetime, str, int]] = field(default_factory=Counter)
     failures: list[FailureSample] = field(default_factory=list)
+    flows: list[FlowSample] = field(default_factory=list)
     gauges: dict[tuple[datetime, HostId], PodGauges] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
     windows: dict[tuple[str, str], tuple[JobId, datetime, datetime]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import PodGauges
+from forge_jobs.model.series import FlowSample
 from tests.conformance.model.program import LEASE, QUEUES, Program, index, queue
 
 _HISTORY = timedelta(days=365 * 5)
@@ -71,6 +72,31 @@ class Bookkeeping(Program):
         self.do("jobs.error_groups", since, until, limit=100)
         self.do("jobs.error_groups", since, minute, queue=name, step=5 * _MINUTE, limit=100)
         self.do("jobs.error_group", name, group, since, until)
+
+    @rule(
+        name=queue,
+        which=index,
+        delay=_counts,
+        total=_counts,
+        ended=st.sampled_from(("succeeded", "failed")),
+        ago=st.integers(0, 2),
+    )
+    def flow(
+        self, name: str, which: int, delay: Histogram, total: Histogram, ended: str, ago: int
+    ) -> None:
+        kind, minute = f"kind {which % 2}", self.minute() - ago * _MINUTE
+        sample = FlowSample(
+            queue=name,
+            kind=kind,
+            minute=minute,
+            counts={ended: 1 + ago},
+            delay=delay,
+            processing=delay,
+            total=total,
+        )
+        self.do("jobs.add_flows", [sample, sample])
+        now = self.minute()
+        self.do("jobs.series", now - 2 * _MINUTE, now + _MINUTE, queue=name, kind=kind)
 
     def read_metrics(self, name: str) -> None:
         now = self.clock.now()

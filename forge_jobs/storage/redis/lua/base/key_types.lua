@@ -10,12 +10,13 @@ local NEEDED = {
 local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 local OTHERS = {
   results = 'zset', minutes = 'zset', unfolded = 'zset', hours = 'zset', events = 'zset',
-  errors = 'zset', error_hours = 'zset',
+  errors = 'zset', error_hours = 'zset', flow_minutes = 'zset', flow_hours = 'zset',
   unlocated = 'zset', barred = 'zset',
 }
 local OF_FLEET = {
   queues = 'set', pods = 'zset', leader = 'hash', schedules = 'hash', due = 'zset', outbox = 'hash',
   limits = 'hash', gauges = 'zset', pod_hours = 'zset', schema = 'hash', events = 'zset',
+  flow_minutes = 'zset', flow_hours = 'zset',
 }
 local READ = { hash = 'HLEN', zset = 'ZCARD', set = 'SMEMBERS' }
 

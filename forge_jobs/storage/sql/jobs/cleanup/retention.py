@@ -16,7 +16,12 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import is_seed_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
-from forge_jobs.storage.sql.base.history_tables import error_groups, error_hours
+from forge_jobs.storage.sql.base.history_tables import (
+    error_groups,
+    error_hours,
+    series_hours,
+    series_minutes,
+)
 from forge_jobs.storage.sql.base.job_rows import Ended
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
@@ -105,6 +110,7 @@ _HISTORY: dict[str, tuple[Table, Column[int]]] = {
     **{table.name: (table, table.c.ends_at) for table in _ENDING},
     error_groups.name: (error_groups, error_groups.c.last_at),
     error_hours.name: (error_hours, error_hours.c.hour),
+    **{table.name: (table, table.c.at) for table in (series_minutes, series_hours)},
 }
 """Tables whose rows are removed, and their columns of time."""
 FOLDED: dict[str, tuple[Table, Callable[[Tx, int, int, int], Sequence[Any]]]] = {
@@ -180,6 +186,7 @@ def plan(tx: Tx, kept: Kept) -> Rest:
     ages = {RESULTS: timedelta(0), EVENTS: kept.events}
     ages |= dict.fromkeys((table.name for table in _ENDING), timedelta(0))
     ages |= dict.fromkeys((error_groups.name, error_hours.name), kept.errors)
+    ages |= {series_minutes.name: kept.minutes_or(MINUTES_KEPT), series_hours.name: kept.series}
     others = [Other(what, tx.now - duration_us(ages.get(what, kept.hours))) for what in _OLDEST]
     others = [
         other

@@ -4,7 +4,7 @@
 -- uses: queues
 local LISTS = {
   'claimed', 'minutes', 'hours', 'unfolded', 'events', 'handovers', 'letters', 'gone', 'barred',
-  'errors', 'error_hours',
+  'errors', 'error_hours', 'flow_minutes', 'flow_hours',
 }
 local STATUSES = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 

@@ -2,7 +2,7 @@
 -- Answers what retention no longer keeps: the jobs first to go as { when they ended, id }, and how many
 -- each of the other lists holds, to drop and to fold. Rules: { status, age, how many stay at most (-1: any
 -- number) }. Then the age of minutes to fold, that of minutes and hours to drop, that of events, how many
--- events stay at most, and the age of failures.
+-- events stay at most, and the ages of failures and of the hours of series.
 -- uses: ages
 local KEPT_AT_LEAST = 60 * 1000000
 
@@ -44,7 +44,7 @@ local function jobs_beyond(base, found, rule, limit)
 end
 
 local function handle(base, request)
-  local rules, limit, minutes, history, events, most_events, errors = unpack(request)
+  local rules, limit, minutes, history, events, most_events, errors, series = unpack(request)
   local found = {}
   for _, rule in ipairs(rules) do
     jobs_beyond(base, found, rule, limit)
@@ -61,5 +61,6 @@ local function handle(base, request)
     older(':gauges', history), older(':gone', KEPT_AT_LEAST), older(':hours', history),
     older(':pod_hours', history), to_fold(':minutes'), to_fold(':gauges'),
     older(':errors', errors), older(':error_hours', errors),
+    older(':flow_minutes', minutes), older(':flow_hours', series),
   }
 end

@@ -1,14 +1,17 @@
 -- allow-oom
--- Folds rows of pods of one minute into those of all pods, at most `limit`. Answers how many.
--- uses: histograms
-local function fold_counts(key, limit)
+-- Folds rows of pods of one minute into those of all pods, at most `limit`. Answers how many, and their
+-- counts by name, which are added to the series of the queue.
+-- uses: histograms series
+local function fold_counts(key, limit, sums)
   local folded = 0
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local name = string.match(field, '^([^\n]*)\n')
     if name and folded < limit then
       -- In this order, because a hash that was empty in between would lose the time to live.
-      add_up(key, name, whole(redis.call('HGET', key, field), 0))
+      local count = whole(redis.call('HGET', key, field), 0)
+      add_up(key, name, count)
       redis.call('HDEL', key, field)
+      add_pairs(sums, { name, count })
       folded = folded + 1
     end
   end
@@ -29,10 +32,15 @@ end
 
 local function handle(base, request)
   local minute, limit = unpack(request)
-  local folded = fold_counts(base .. ':m:' .. text(minute), limit)
+  local sums = {}
+  local folded = fold_counts(base .. ':m:' .. text(minute), limit, sums)
+  sums = as_pairs(sums)
+  if #sums > 0 then
+    add_to_series(base, '', minute, { sums })
+  end
   folded = folded + fold_latencies(base .. ':l:' .. text(minute), limit - folded)
   if folded < limit then
     redis.call('ZREM', base .. ':unfolded', text(minute))
   end
-  return folded
+  return { folded, sums }
 end

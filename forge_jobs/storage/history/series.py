@@ -1,0 +1,198 @@
+"""Series as every store keeps them: records of minutes and of hours, both written at once.
+
+A record has counts by name, three histograms and a depth. Adding two records adds counts and
+histograms, and takes the greater of each number of the depths.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.model.failures import check_steps
+from forge_jobs.model.metrics import HOUR, Histogram
+from forge_jobs.model.series import Depth, FlowSample, SeriesStep
+
+HOUR_US, MINUTE_US = 3_600_000_000, 60_000_000
+LENGTHS = (MINUTE_US, HOUR_US)
+
+WHOLE = ""
+"""The kind of a queue's own series, and the queue of the whole store."""
+
+DepthNumbers = tuple[int, int, int, int, int]
+"""Due, the oldest in microseconds (-1 for none), granted, running, most workers."""
+
+
+class Place(NamedTuple):
+    """Where a record stands. Records are written in this order.
+
+    :ivar length: of the step, in microseconds
+    """
+
+    queue: str
+    kind: str
+    length: int
+    at: int
+
+
+class SeriesAsked(NamedTuple):
+    """A checked question for the steps of a series. Instants are in microseconds."""
+
+    queue: str
+    kind: str
+    since: int
+    until: int
+    step: timedelta
+
+    @classmethod
+    def of(
+        cls, since: datetime, until: datetime, step: timedelta, *, queue: str, kind: str
+    ) -> "SeriesAsked":
+        """Return the question.
+
+        :raises InvalidInput: see :func:`check_steps`
+        """
+        check_steps(since, until, step)
+        return cls(queue, kind, to_us(since), to_us(until), step)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of the records to read."""
+        return (HOUR_US,) if duration_us(self.step) % HOUR_US == 0 else LENGTHS
+
+
+@dataclass
+class Record:
+    """The parts of a record, or of a gain."""
+
+    counts: Counter[str] = field(default_factory=Counter[str])
+    delay: Counter[int] = field(default_factory=Counter[int])
+    processing: Counter[int] = field(default_factory=Counter[int])
+    total: Counter[int] = field(default_factory=Counter[int])
+    depth: DepthNumbers | None = None
+
+    def add(self, other: "Record", *, counts: bool = True) -> None:
+        """Add another record."""
+        if counts:
+            self.counts.update(other.counts)
+        self.delay.update(other.delay)
+        self.processing.update(other.processing)
+        self.total.update(other.total)
+        self.depth = greater(self.depth, other.depth)
+
+
+Gains = defaultdict[Place, Record]
+
+
+def greater(one: DepthNumbers | None, other: DepthNumbers | None) -> DepthNumbers | None:
+    """Return the greatest of each number."""
+    if one is None or other is None:
+        return one or other
+    due, oldest, granted, running, most = map(max, one, other)
+    return due, oldest, granted, running, most
+
+
+def numbers_of(depth: Depth) -> DepthNumbers:
+    """Return a depth as stored."""
+    oldest = -1 if depth.oldest_due_for is None else duration_us(depth.oldest_due_for)
+    return depth.due, oldest, depth.granted, depth.running, depth.max_workers
+
+
+def sum_of(depths: Iterable[Depth]) -> Depth:
+    """Return the depth of the whole store: sums, and the oldest of all."""
+    listed = list(depths)
+    ages = [each.oldest_due_for for each in listed if each.oldest_due_for is not None]
+    return Depth(
+        due=sum(each.due for each in listed),
+        oldest_due_for=max(ages, default=None),
+        granted=sum(each.granted for each in listed),
+        running=sum(each.running for each in listed),
+        max_workers=sum(each.max_workers for each in listed),
+    )
+
+
+def record_of(sample: FlowSample) -> Record:
+    """Return what a sample adds to the series of its kind."""
+    return Record(
+        Counter(sample.counts),
+        Counter(sample.delay.counts),
+        Counter(sample.processing.counts),
+        Counter(sample.total.counts),
+    )
+
+
+def gains_of(samples: Iterable[FlowSample]) -> Gains:
+    """Return what samples add: to their kinds, and without the counts to queues and the store.
+
+    The counts of queues and of the store are exact, and come with the roll-up.
+    """
+    gains: Gains = defaultdict(Record)
+    for sample in samples:
+        added, minute = record_of(sample), to_us(sample.minute)
+        for queue, kind in ((sample.queue, sample.kind), (sample.queue, WHOLE), (WHOLE, WHOLE)):
+            for length in LENGTHS:
+                place = Place(queue, kind, length, minute - minute % length)
+                gains[place].add(added, counts=kind != WHOLE)
+    return gains
+
+
+def gains_of_counts(sums: Mapping[tuple[str, int, str], int]) -> Gains:
+    """Return what the counters of queue, minute and name add to queues and the store."""
+    gains: Gains = defaultdict(Record)
+    for (queue, minute, name), count in sums.items():
+        for of in (queue, WHOLE):
+            for length in LENGTHS:
+                gains[Place(of, WHOLE, length, minute - minute % length)].counts[name] += count
+    return gains
+
+
+def gains_of_depths(depths: Mapping[str, Depth], now: int) -> Gains:
+    """Return what depths of queues add to the queues and the store, at a time."""
+    gains: Gains = defaultdict(Record)
+    for queue, depth in ({**depths, WHOLE: sum_of(depths.values())}).items():
+        for length in LENGTHS:
+            gains[Place(queue, WHOLE, length, now - now % length)].depth = numbers_of(depth)
+    return gains
+
+
+def series_of(records: Mapping[tuple[int, int], Record], step: timedelta) -> list[SeriesStep]:
+    """Return the steps of records by length and begin.
+
+    Where an hour has no minutes any more, the hour itself is a step.
+    """
+    width = duration_us(step)
+    steps: defaultdict[tuple[int, int], Record] = defaultdict(Record)
+    hours = {at - at % HOUR_US for length, at in records if length == MINUTE_US}
+    for (length, at), record in records.items():
+        if width % HOUR_US == 0:
+            if length == HOUR_US:
+                steps[at - at % width, width].add(record)
+        elif length == MINUTE_US:
+            steps[at - at % width, width].add(record)
+        elif at not in hours:
+            steps[at, HOUR_US].add(record)
+    return [_step(at, length, record) for (at, length), record in sorted(steps.items())]
+
+
+def _step(at: int, length: int, record: Record) -> SeriesStep:
+    depth = None
+    if record.depth is not None:
+        due, oldest, granted, running, most = record.depth
+        depth = Depth(
+            due=due,
+            oldest_due_for=None if oldest < 0 else timedelta(microseconds=oldest),
+            granted=granted,
+            running=running,
+            max_workers=most,
+        )
+    return SeriesStep(
+        at=from_us(at),
+        length=HOUR if length == HOUR_US else timedelta(microseconds=length),
+        counts=dict(record.counts),
+        delay=Histogram(dict(record.delay)),
+        processing=Histogram(dict(record.processing)),
+        total=Histogram(dict(record.total)),
+        depth=depth,
+    )

@@ -1,0 +1,25 @@
+-- allow-oom
+-- Adds to series: { kind, minute (false: the present one), counts, delay, processing, total, depth } each.
+-- Also how many kinds an hour has at most, and the kind of all others.
+-- uses: histograms series
+local function named(base, kind, minute, most, other)
+  local hour = base .. ':fh:' .. text(hour_of(minute))
+  if kind ~= '' and redis.call('HEXISTS', hour, kind) == 0 then
+    local whole_queue, of_others = redis.call('HEXISTS', hour, ''), redis.call('HEXISTS', hour, other)
+    if redis.call('HLEN', hour) - whole_queue - of_others >= most then
+      return other
+    end
+  end
+  return kind
+end
+
+local function handle(base, request)
+  local items, most, other = unpack(request)
+  for _, item in ipairs(items) do
+    local kind, at, counts, delay, processing, total, depth = unpack(item)
+    local minute = at or now - now % 60000000
+    add_to_series(
+      base, named(base, kind, minute, most, other), minute, { counts, delay, processing, total, depth }
+    )
+  end
+end

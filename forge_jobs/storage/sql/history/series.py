@@ -1,0 +1,153 @@
+"""Series of queues, kinds and the whole store: written from what pods count, read in steps."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import BigInteger, Table, bindparam, select, update
+
+from forge_jobs.clock import to_us
+from forge_jobs.model.series import MOST_KINDS, OTHER_KINDS, Depth, FlowSample, SeriesStep
+from forge_jobs.storage.history.series import (
+    HOUR_US,
+    MINUTE_US,
+    WHOLE,
+    DepthNumbers,
+    Gains,
+    Record,
+    SeriesAsked,
+    gains_of,
+    gains_of_counts,
+    gains_of_depths,
+    series_of,
+)
+from forge_jobs.storage.salvage import UNREADABLE, counts_of, names_of
+from forge_jobs.storage.sql.base.history_tables import series_hours, series_minutes
+from forge_jobs.storage.sql.base.transaction import Tx
+
+_TABLES = {MINUTE_US: series_minutes, HOUR_US: series_hours}
+
+
+class _Statements:
+    """The statements for one table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        is_place = (
+            table.c.queue == bindparam("of"),
+            table.c.kind == bindparam("by"),
+            table.c.at == bindparam("begins", type_=BigInteger),
+        )
+        self.locked = select(table).where(*is_place).with_for_update(key_share=True)
+        self.put = (
+            update(table)
+            .where(*is_place)
+            .values({name: bindparam(f"new_{name}") for name in _COLUMNS})
+        )
+        self.between = select(table).where(
+            table.c.queue == bindparam("of"),
+            table.c.kind == bindparam("by"),
+            table.c.at >= bindparam("since", type_=BigInteger),
+            table.c.at < bindparam("until", type_=BigInteger),
+        )
+
+
+_COLUMNS = ("counts", "delay", "processing", "total", "depth")
+_OF = {length: _Statements(table) for length, table in _TABLES.items()}
+_KINDS = select(series_hours.c.kind).where(
+    series_hours.c.at == bindparam("begins", type_=BigInteger),
+    series_hours.c.queue == bindparam("of"),
+    series_hours.c.kind != WHOLE,
+)
+
+_decode_depth = msgspec.json.Decoder(DepthNumbers).decode
+
+
+def add_flows(tx: Tx, samples: Sequence[FlowSample]) -> None:
+    """See ``JobStore.add_flows``."""
+    add(tx, gains_of(_with_few_kinds(tx, samples)))
+
+
+def _with_few_kinds(tx: Tx, samples: Sequence[FlowSample]) -> list[FlowSample]:
+    """Return the samples, those of too many kinds of a queue in an hour as of all other kinds."""
+    known: dict[tuple[str, int], set[str]] = {}
+    found: list[FlowSample] = []
+    for sample in samples:
+        minute = to_us(sample.minute)
+        hour = minute - minute % HOUR_US
+        kinds = known.get((sample.queue, hour))
+        if kinds is None:
+            rows = tx.execute(_KINDS, {"of": sample.queue, "begins": hour}).scalars()
+            kinds = known[sample.queue, hour] = set(rows)
+        is_one_more = sample.kind not in kinds and len(kinds - {OTHER_KINDS}) >= MOST_KINDS
+        kind = OTHER_KINDS if is_one_more else sample.kind
+        kinds.add(kind)
+        found.append(msgspec.structs.replace(sample, kind=kind))
+    return found
+
+
+def add_counts(tx: Tx, sums: Mapping[tuple[str, int, str], int]) -> None:
+    """Add counters of queue, minute and name to the series of the queues and of the store."""
+    add(tx, gains_of_counts(sums))
+
+
+def record_depths(tx: Tx, depths: Mapping[str, Depth]) -> None:
+    """See ``JobStore.record_depths``."""
+    add(tx, gains_of_depths(depths, tx.now))
+
+
+def add(tx: Tx, gains: Gains) -> None:
+    """Add to records, in an order that is the same for all."""
+    for place, gained in sorted(gains.items(), key=lambda each: each[0]):
+        of = _OF[place.length]
+        row = {"queue": place.queue, "kind": place.kind, "at": place.at, **_columns(Record())}
+        tx.execute(tx.flavor.insert_ignore(of.table), row)
+        key = {"of": place.queue, "by": place.kind, "begins": place.at}
+        stored = _record(tx.execute(of.locked, key).one())
+        stored.add(gained)
+        changed = {f"new_{name}": value for name, value in _columns(stored).items()}
+        tx.execute(of.put, {**key, **changed})
+
+
+def _columns(record: Record) -> dict[str, Any]:
+    return {
+        "counts": _json(record.counts),
+        "delay": _json(record.delay),
+        "processing": _json(record.processing),
+        "total": _json(record.total),
+        "depth": None if record.depth is None else msgspec.json.encode(record.depth).decode(),
+    }
+
+
+def _json(counts: Mapping[Any, int]) -> str:
+    return msgspec.json.encode(dict(counts)).decode()
+
+
+def _record(row: Any) -> Record:
+    queue = row.queue
+    return Record(
+        Counter(names_of(queue, row.counts)),
+        Counter(counts_of(queue, row.delay)),
+        Counter(counts_of(queue, row.processing)),
+        Counter(counts_of(queue, row.total)),
+        _depth(row.depth),
+    )
+
+
+def _depth(stored: str | None) -> DepthNumbers | None:
+    try:
+        return None if stored is None else _decode_depth(stored)
+    except UNREADABLE:
+        return None
+
+
+def read_series(tx: Tx, asked: SeriesAsked) -> list[SeriesStep]:
+    """See ``JobStore.series``."""
+    key = {"of": asked.queue, "by": asked.kind, "since": asked.since, "until": asked.until}
+    records = {
+        (length, row.at): _record(row)
+        for length in asked.lengths
+        for row in tx.execute(_OF[length].between, key)
+    }
+    return series_of(records, asked.step)
