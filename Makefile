@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test test-all quick debian pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian browser assets pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -40,6 +40,14 @@ debian: export FORGE_TEST_REDIS_SERVER ?= /usr/bin/redis-server
 debian: $(READY)
 	$(PYTEST) tests/debian tests/conformance tests/backends \
 	    --ignore tests/conformance/model -k "not sqlite and not cluster"
+
+# The dashboard in Chromium: FORGE_TEST_CHROMIUM, or chromium on PATH, which .ci/run installs.
+browser: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal -q tests/browser
+
+# Files of others that are kept here, by npm pack. Neither users nor tests need npm.
+assets: $(READY)
+	$(BIN)/python -m tests.browser.assets
 
 # Once more on every other Python that pyproject.toml declares and this machine has, each in an
 # environment of its own. Then with eager tasks, which Python has from 3.12 on, and on uvloop.

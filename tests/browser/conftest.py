@@ -1,0 +1,76 @@
+"""The dashboard on a store at work, served by uvicorn, and a Chromium that looks at the pages."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from msgspec import Struct
+from playwright.async_api import Browser, async_playwright
+
+from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.web import dashboard
+from tests.support.backends import BACKENDS, pass_on
+from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
+from tests.web.scene import Scene, playing
+
+VARIABLE = "FORGE_TEST_CHROMIUM"
+
+
+class Site(Struct, frozen=True):
+    """The dashboard of a scene.
+
+    :param address: without a slash at the end
+    """
+
+    address: str
+    scene: Scene
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of Chromium. A missing one fails the run."""
+    named = os.environ.get(VARIABLE) or shutil.which("chromium")
+    if not named:
+        pytest.fail(f"there is no Chromium; apt-get install chromium, or set {VARIABLE}")
+    return named
+
+
+@pytest.fixture
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    """Chromium without a window."""
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        await launched.close()
+
+
+@asynccontextmanager
+async def serving(backend: str, folder: Path) -> AsyncIterator[Site]:
+    """Serve the dashboard on a store of this kind while a pod works there."""
+    async with BACKENDS[backend](folder, None) as storage, playing(storage) as scene:
+        actor = Actor(name="ada", access=ALL)
+        app = dashboard(storage, authorize=lambda _: actor, hosts=())
+        with free_ports() as port:
+            config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
+            server = uvicorn.Server(config)
+            running = asyncio.ensure_future(server.serve())
+            await wait_until(lambda: server.started, description="the server has started")
+            try:
+                yield Site(f"http://127.0.0.1:{port}", scene)
+            finally:
+                server.should_exit = True
+                await running
+    await pass_on(backend, folder)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """The dashboard on SQLite."""
+    async with serving("sqlite", tmp_path) as served:
+        yield served
