@@ -1,10 +1,12 @@
 """Dead jobs leave letters, which are relayed late, twice and in parts."""
 
+from datetime import timedelta
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from forge_jobs.model.letters import DEAD_LETTER_KIND, Letter
-from forge_jobs.model.queues import QueueChange
+from forge_jobs.model.queues import QueueChange, Retention
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import LEASE, QUEUES, few, queue
 from tests.conformance.model.rules.lives import Lives
@@ -31,9 +33,15 @@ class Letters(Lives):
     def name_a_queue_for_letters(self, name: str, to: str) -> None:
         self.do("config.set_queue", name, QueueChange(dead_letter=to))
 
-    @rule(name=queue, to=to, how=st.sampled_from(["dead", "dead without an error"]))
-    def a_job_dies_and_leaves_a_letter(self, name: str, to: str, how: str) -> None:
-        self.do("config.set_queue", name, QueueChange(dead_letter=to))
+    @rule(
+        name=queue,
+        to=to,
+        how=st.sampled_from(["dead", "dead without an error"]),
+        kept=st.sampled_from([Retention(dead=timedelta(0)), Retention(dead=LEASE)]),
+    )
+    def a_job_dies_and_leaves_a_letter(self, name: str, to: str, how: str, kept: Retention) -> None:
+        """Expect the payload in the letter, also where nothing of a dead job is kept."""
+        self.do("config.set_queue", name, QueueChange(dead_letter=to, retention=kept))
         self.stock(name)
         lease = self.new_pod()
         self.do("config.set_queue", name, QueueChange(max_workers=4))
