@@ -47,6 +47,7 @@ class Letters(Lives):
         self.do("config.set_queue", name, QueueChange(max_workers=4))
         self.share_out()
         self.end(self.take(name, lease, 1, 1), ENDINGS[how])
+        self.do("jobs.letters", 1_000, not_to=(to,))
         self.read_letters()
         self.do("jobs.heartbeat", lease, [], LEASE)
 
