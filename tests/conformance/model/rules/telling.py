@@ -91,7 +91,7 @@ class Telling(UniqueKeys):
             claims = self.take(name, lease, 1, 1)
             others = [replace(each, host_id=HostId("another")) for each in claims]
             self.tell([*others, *claims, *past], 1, 2, given)
-            for each in (*past, *claims):
+            for each in (*claims, *past):
                 self.do("jobs.save_checkpoint", each, f'"{how} {len(past)}"')
             self.end(claims, ENDINGS[how])
             self.tell(claims, 2, 2, None)
