@@ -52,6 +52,10 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     :param silences: how often the listener was interrupted
     :param overruns: handlers that went on past the timeout of their job
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
+    :param clock_skew_ms: how far the pod's wall clock is ahead of the store's. Negative: behind
+    :param pool_size: connections that calls of the pod may use at once. 0: calls need not wait
+    :param pool_in_use: of these, in use when measured
+    :param pool_waits: calls that had to wait for a connection
     :param kept: one line for each reason for which the database did not let jobs go that are past
         their retention, in the last pass
     """
@@ -68,6 +72,10 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     unreplicated: int = 0
     overruns: int = 0
     kept: tuple[str, ...] = ()
+    clock_skew_ms: float = 0.0
+    pool_size: int = 0
+    pool_in_use: int = 0
+    pool_waits: int = 0
 
 
 class PodState(Struct, frozen=True, kw_only=True):

@@ -171,6 +171,7 @@ async def test_pages_go_from_the_last_failure_back(storage: Storage, clock: Manu
             )
             found += ((group.queue, group.id) for group in page.groups)
             assert len(page.groups) <= size
+            assert len(found) <= len(meant)
             cursor = page.cursor
             if cursor is None:
                 break

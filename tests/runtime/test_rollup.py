@@ -235,6 +235,8 @@ async def test_every_pod_records_its_own_gauges(
     assert measured.disk_free_bytes > 0
     assert measured.store_latency_ms == pytest.approx(1)
     assert measured.loop_lag_ms == pytest.approx(250)
+    # Both are one clock here.
+    assert measured.clock_skew_ms == pytest.approx(0, abs=1)
 
 
 def test_readings_that_fail_are_zero_and_fail_nothing(

@@ -10,9 +10,11 @@ from forge_jobs import Dead, HandlerRegistry, JobClient
 from forge_jobs.clock import ManualClock, StoreTime, from_us
 from forge_jobs.model.events import EventKind
 from forge_jobs.policy.percentiles import percentile
+from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.clocks import WrongClock
+from tests.support.factories import register
 from tests.support.runtimes import QUEUE, a_runtime, ended
 
 HOUR = timedelta(hours=1)
@@ -116,3 +118,10 @@ async def test_a_pod_an_hour_ahead_tells_and_measures_by_the_stores_time(
     longest = percentile(bucket.total, 1)
     assert longest is not None
     assert longest < MINUTE.total_seconds()
+
+
+@pytest.mark.anyio
+async def test_gauges_say_that_the_clock_of_the_pod_is_an_hour_ahead(storage: Storage) -> None:
+    lease = await register(storage)
+    measured = await gauges_once(storage, lease, PodMeter(), running=0)
+    assert measured.clock_skew_ms == pytest.approx(HOUR.total_seconds() * 1000, abs=60_000)

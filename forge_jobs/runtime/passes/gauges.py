@@ -101,6 +101,8 @@ class PodMeter:
         """Handlers of the pod that went on past their timeout, since the start."""
         self.kept: tuple[str, ...] = ()
         """References that retention has met. See :class:`PodGauges`."""
+        self.clock_skew = 0.0
+        """Seconds by which the wall clock is ahead of the store's."""
         self._disk_path = disk_path
         self._process = this_process()
         self._store_latency = _Mean()
@@ -130,6 +132,10 @@ class PodMeter:
             unreplicated=store.unreplicated,
             overruns=self.overruns,
             kept=self.kept,
+            clock_skew_ms=self.clock_skew * 1000,
+            pool_size=store.pool_size,
+            pool_in_use=store.pool_in_use,
+            pool_waits=store.pool_waits,
         )
 
     def _cpu_percent(self) -> float:
@@ -169,7 +175,10 @@ async def gauges_once(
     asked = meter.clock.elapsed()
     meter.observe_loop_lag(asked - before)
     now = await storage.cron.now()
-    meter.observe_store_call(meter.clock.elapsed() - asked)
+    took = meter.clock.elapsed() - asked
+    meter.observe_store_call(took)
+    # The store read its clock about half way between question and answer.
+    meter.clock_skew = (meter.clock.time_us() - to_us(now)) / 1_000_000 - took / 2
     gauges = meter.measure(running, storage.health())
     await storage.procs.record_gauges(lease, minute_start(to_us(now)), gauges)
     return gauges

@@ -26,6 +26,10 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
         do. "" as above. Queues that cannot be worked at all are among ``silent`` too
     :param layout: how far the store is on the way to the newest layout, in a line, and what helps.
         "" when the store has the newest layout
+    :param pool_size: connections that calls of this bundle may use at once. 0 where calls need not
+        wait for a connection
+    :param pool_in_use: of these, in use now
+    :param pool_waits: calls that had to wait for a connection, since the bundle was opened
     :param problem: why the store must not be used any more, and what to do. "" when the store is
         fine
     """
@@ -37,6 +41,9 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     unreadable: Mapping[str, str] = {}
     layout: str = ""
     problem: str = ""
+    pool_size: int = 0
+    pool_in_use: int = 0
+    pool_waits: int = 0
 
 
 class OpenTransactions(Struct, frozen=True, kw_only=True):

@@ -305,3 +305,16 @@ async def test_a_scripts_own_error_rolls_back_and_reaches_the_caller(storage: St
     with pytest.raises(NotFound, match="of the script"):
         await database_of(storage).write(script)
     assert await stored(storage) == 0
+
+
+async def test_health_says_how_many_calls_had_to_wait_for_a_connection(url: str) -> None:
+    async with await open_storage(with_options(url, pool_size=1)) as storage:
+        before = storage.health()
+        assert (before.pool_size, before.pool_in_use) == (1, 0)
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(storage.jobs.counts)
+        after = storage.health()
+    # One call has the connection, and the others wait.
+    assert after.pool_waits - before.pool_waits == 2
+    assert after.pool_in_use == 0

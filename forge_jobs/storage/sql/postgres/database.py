@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import anyio
+from msgspec import structs
 from sqlalchemy import Connection
 
 from forge_jobs.clock import SystemClock
@@ -27,6 +28,7 @@ from forge_jobs.errors import (
 from forge_jobs.model.queues import Wake
 from forge_jobs.outages import Pauses
 from forge_jobs.storage.listening import Waiters
+from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Overtaken, Tx
 from forge_jobs.storage.sql.postgres import rights
@@ -74,6 +76,17 @@ class PostgresDatabase:
         self._known_queues: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
+
+    def health(self) -> StoreHealth:
+        """See ``Storage``."""
+        heard = StoreHealth() if self.waiters is None else self.waiters.health()
+        connections = self._connections
+        return structs.replace(
+            heard,
+            pool_size=self.options.pool_size,
+            pool_in_use=connections.in_use,
+            pool_waits=connections.waits,
+        )
 
     async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
         """Run ``script`` in one write transaction, see ``Database.write``.

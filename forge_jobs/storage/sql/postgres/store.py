@@ -127,7 +127,7 @@ class _Opener:
             server=f"PostgreSQL {settings['server_version']}",
             durability=_durability(settings),
             is_durable=_is_durable(settings),
-            health=database.waiters.health,
+            health=database.health,
             open_transactions=partial(database.read, open_transactions),
             pool_size=self._options.pool_size,
         )

@@ -186,7 +186,10 @@ class Connections:
         self._plan_once = plan_once(options)
         self._free = asyncio.Semaphore(options.pool_size)
         self._idle: list[PostgresConnection] = []
-        self._in_use = 0
+        self.in_use = 0
+        """Connections that calls have now."""
+        self.waits = 0
+        """Calls that had to wait for a connection."""
         self._is_brief = False
         self._returned = asyncio.Event()
 
@@ -213,6 +216,7 @@ class Connections:
             if not self._free.locked():
                 await self._free.acquire()
             else:
+                self.waits += 1
                 async with asyncio.timeout(max(0.0, deadline - _elapsed())):
                     await self._free.acquire()
         except TimeoutError:
@@ -225,13 +229,13 @@ class Connections:
         except BaseException:
             self._free.release()
             raise
-        self._in_use += 1
+        self.in_use += 1
         return found
 
     async def give_back(self, found: PostgresConnection) -> None:
         """Return a connection to the pool, at the end of :meth:`one`."""
         try:
-            self._in_use -= 1
+            self.in_use -= 1
             if found.is_broken:
                 await found.close(politely=False)
             else:
@@ -248,7 +252,7 @@ class Connections:
 
     async def _found(self, once: bool | None) -> PostgresConnection:
         await self._close_old()
-        if not self._idle and (self._in_use if once is None else self._is_brief):
+        if not self._idle and (self.in_use if once is None else self._is_brief):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BRIEFLY_S):
                     await self._returned.wait()
