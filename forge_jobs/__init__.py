@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from forge_jobs.commands.warm_pool import WarmPool as WarmPool
     from forge_jobs.operating.access import Access as Access
     from forge_jobs.operating.access import Actor as Actor
+    from forge_jobs.operating.actions.previews import Apply as Apply
     from forge_jobs.operating.operator import Operator as Operator
     from forge_jobs.runtime.pod.handle import QueueHandle as QueueHandle
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "Access": "forge_jobs.operating.access",
     "Actor": "forge_jobs.operating.access",
+    "Apply": "forge_jobs.operating.actions.previews",
     "Operator": "forge_jobs.operating.operator",
     "CommandResult": "forge_jobs.commands.handlers",
     "Program": "forge_jobs.commands.programs",
@@ -121,6 +123,7 @@ __all__ = [
     "Actor",
     "After",
     "Again",
+    "Apply",
     "BulkTotals",
     "CommandResult",
     "ConfigError",

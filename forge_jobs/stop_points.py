@@ -32,6 +32,8 @@ STOP_POINTS = frozenset(
         "letters:read",
         "letters:stored",
         "letters:committed",
+        "actions:before",
+        "actions:committed",
         "stop:drained",
         "stop:leaving",
         "migrate:step",

@@ -14,6 +14,7 @@ from forge_jobs.cli.commands.judging.problems import problems
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
+from forge_jobs.cli.commands.operating.actions import actions
 from forge_jobs.cli.commands.operating.me import me
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
@@ -39,6 +40,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         migrate,
         backup,
         doctor,
+        actions,
         me,
         demo,
         web,

@@ -42,5 +42,5 @@ class Calls(ABC):
         queues = tuple(sorted(mine.intersection(which.queues) if which.queues else mine))
         # Without any queue the filter would mean all of them.
         if not queues:
-            return structs.replace(which, ids=())
+            return JobFilter(ids=())
         return structs.replace(which, queues=queues)

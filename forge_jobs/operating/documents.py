@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct
 
+from forge_jobs.model.actions import Action, ActionPart, ActionState
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import Refusal
 from forge_jobs.model.ids import JobId
@@ -217,6 +218,37 @@ class Health(Struct, frozen=True, kw_only=True):
 
     ok: bool
     findings: tuple[Finding, ...]
+
+
+class ActionView(Action, frozen=True, kw_only=True):
+    """An action, how far it has come, and the sums over its parts."""
+
+    JSON_TEXTS: ClassVar[tuple[str, ...]] = ("before", "after")
+
+    state: ActionState
+    changed: int
+    requested: int
+    refused: int
+    parts: tuple[ActionPart, ...]
+    silent: tuple[str, ...]
+
+
+class Actions(Struct, frozen=True, kw_only=True):
+    """A page of actions, the newest first.
+
+    :param cursor: pass it to get the next page. None on the last page
+    """
+
+    actions: tuple[ActionView, ...]
+    cursor: str | None
+
+
+class ActionJobs(Struct, frozen=True, kw_only=True):
+    """A page of the jobs that an action has changed or asked for, by id."""
+
+    action_id: str
+    job_ids: tuple[JobId, ...]
+    cursor: str | None
 
 
 class Problems(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import overload
 from msgspec import structs
 
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.filters import Page
+from forge_jobs.model.filters import JobSummary, Page
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.progress import JobState
 from forge_jobs.privacy.secrets import HIDDEN, ORIGIN, SECRETS, readable
@@ -38,12 +38,12 @@ def hide_texts(job: Job) -> Job:
 
 def hide_page(page: Page) -> Page:
     """The page without the messages of errors. Their types stay."""
-    return structs.replace(
-        page,
-        jobs=tuple(
-            structs.replace(job, last_error=job.last_error.partition(":")[0]) for job in page.jobs
-        ),
-    )
+    return structs.replace(page, jobs=tuple(hide_line(job) for job in page.jobs))
+
+
+def hide_line(job: JobSummary) -> JobSummary:
+    """The line without the message of the error."""
+    return structs.replace(job, last_error=job.last_error.partition(":")[0])
 
 
 def hide_timeline(events: tuple[TimelineEvent, ...]) -> tuple[TimelineEvent, ...]:

@@ -1,6 +1,6 @@
 """Reads and changes of jobs."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 
 from forge_jobs.clients.calls import explained
@@ -21,7 +21,7 @@ from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.model.names import check_name
 from forge_jobs.model.progress import JobState, LogPage
 from forge_jobs.operating.access import Right
-from forge_jobs.operating.base import Calls
+from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import (
     Changed,
     JobExplanation,
@@ -34,10 +34,8 @@ from forge_jobs.operating.documents import (
 from forge_jobs.operating.hiding import hide_page, hide_state, hide_texts, hide_timeline, shown
 from forge_jobs.operating.latencies import LAST_HOUR, read_stats
 
-_Verb = Callable[..., Awaitable[BulkOutcome]]
 
-
-class JobCalls(Calls):
+class JobCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_jobs(
@@ -158,47 +156,44 @@ class JobCalls(Calls):
 
     async def cancel_jobs(self, which: JobFilter) -> Changed:
         """Cancel waiting jobs, and ask the owners of running ones to stop."""
-        return await self._change("cancel_jobs", self.storage.jobs.cancel, which)
+        return await self._change("cancel_jobs", which)
 
     async def requeue_jobs(self, which: JobFilter) -> Changed:
         """Give retrying, dead and cancelled jobs all their attempts again."""
-        return await self._change("requeue_jobs", self.storage.jobs.requeue, which)
+        return await self._change("requeue_jobs", which)
 
     async def delete_jobs(self, which: JobFilter) -> Changed:
         """Remove jobs for good. Running jobs are refused."""
-        return await self._change("delete_jobs", self.storage.jobs.delete, which)
+        return await self._change("delete_jobs", which)
 
     async def release_held_jobs(self, which: JobFilter) -> Changed:
         """Let blocked jobs run without the unsuccessful jobs that hold them."""
-        return await self._change("release_held_jobs", self.storage.jobs.release_held, which)
+        return await self._change("release_held_jobs", which)
 
     async def run_jobs_now(self, which: JobFilter) -> Changed:
         """Make jobs that wait for their time or their retry due now."""
-        return await self._change("run_jobs_now", self.storage.jobs.run_now, which)
+        return await self._change("run_jobs_now", which)
 
-    async def _change(self, action: str, verb: _Verb, which: JobFilter) -> Changed:
-        self.actor.act(action)
+    async def _change(self, verb: str, which: JobFilter) -> Changed:
+        self.actor.act(verb)
         total, meant = Changed(), self._within(which)
-        cursor: str | None = None
-        try:
-            while True:
-                outcome = await verb(meant, cursor=cursor)
-                total.changed += outcome.changed
-                total.requested += outcome.requested
-                total.refused.update(outcome.refused)
-                cursor = outcome.cursor
-                if cursor is None:
-                    break
-        finally:
-            # Also after an error: some batches may have been applied.
-            self.storage.jobs.announce_changes(None)
-        if self.actor.access.queues is not None:
-            # Jobs of a closed queue are as those that do not exist.
-            met = {*total.changed, *total.requested, *total.refused}
-            total.refused.update(
-                (job_id, Refusal.NOT_FOUND) for job_id in which.ids or () if job_id not in met
-            )
-        return total
+        queues, found = await self._queues_of(meant)
+        action = self._action(verb, which=meant, queues=tuple(queues))
+
+        def heard(outcome: BulkOutcome) -> None:
+            total.changed += outcome.changed
+            total.requested += outcome.requested
+            total.refused.update(outcome.refused)
+
+        await self.storage.jobs.put_action(action)
+        await self._drive(action, heard)
+        # Jobs of a closed queue are as those that do not exist.
+        total.refused.update((job_id, Refusal.NOT_FOUND) for job_id in set(which.ids or ()) - found)
+        return Changed(
+            changed=sorted(total.changed),
+            requested=sorted(total.requested),
+            refused=dict(sorted(total.refused.items())),
+        )
 
     async def _job(self, job_id: str) -> Job:
         """A job that is open to the actor, without what people must not read."""

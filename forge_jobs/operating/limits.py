@@ -3,11 +3,11 @@
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateLimit, RateLimitState
 from forge_jobs.operating.access import Right
-from forge_jobs.operating.base import Calls
+from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, Limits
 
 
-class LimitCalls(Calls):
+class LimitCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_limits(self) -> Limits:
@@ -18,7 +18,8 @@ class LimitCalls(Calls):
     async def set_limit(self, name: str, limit: RateLimit) -> RateLimitState:
         """Set a rate limit. The size stays over later deploys. Creates the limit."""
         self._may_change("set_limit", name)
-        await self.storage.config.set_rate_limit(name, limit)
+        config = self.storage.config
+        await self._recorded("set_limit", name, lambda: config.set_rate_limit(name, limit))
         return await self._limit(name)
 
     async def delete_limit(self, name: str) -> Deleted:
@@ -27,7 +28,8 @@ class LimitCalls(Calls):
         :raises NotFound: no such limit
         """
         self._may_change("delete_limit", name)
-        await self.storage.config.delete_rate_limit(name)
+        config = self.storage.config
+        await self._recorded("delete_limit", name, lambda: config.delete_rate_limit(name))
         return Deleted(name=name)
 
     async def drain_limit(self, name: str) -> RateLimitState:
@@ -36,7 +38,8 @@ class LimitCalls(Calls):
         :raises NotFound: no such limit
         """
         self._may_change("drain_limit", name)
-        await self.storage.config.drain_tokens(name)
+        config = self.storage.config
+        await self._recorded("drain_limit", name, lambda: config.drain_tokens(name))
         return await self._limit(name)
 
     def _may_change(self, action: str, name: str) -> None:

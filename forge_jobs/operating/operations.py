@@ -39,6 +39,7 @@ def _act(name: str, command: str, http: str, page: str, inverse: str = "") -> Op
 
 
 _JOB, _QUEUE, _CRON = "/jobs/{job_id}", "/queues/{name}", "/schedules/{name}"
+_ACTION, _OF_ACTION = "/actions/{action_id}", "/audit/{action_id}"
 _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}"
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -56,6 +57,14 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("delete_jobs", "jobs delete", "POST /jobs/delete", "/jobs"),
     _act("release_held_jobs", "jobs release-held", "POST /jobs/release-held", "/jobs"),
     _act("run_jobs_now", "jobs run-now", "POST /jobs/run-now", "/jobs"),
+    _read("preview_action", "jobs cancel", "/actions/preview", "/jobs"),
+    _act("apply_action", "jobs cancel", "POST /actions", "/jobs", "undo_action"),
+    _read("list_actions", "actions list", "/actions", "/audit"),
+    _read("get_action", "actions show", "/actions/{action_id}", "/audit/{action_id}"),
+    _read("action_jobs", "actions jobs", "/actions/{action_id}/jobs", "/audit/{action_id}"),
+    _act("continue_action", "actions continue", f"POST {_ACTION}/continue", _OF_ACTION),
+    _act("abort_action", "actions abort", f"POST {_ACTION}/abort", _OF_ACTION),
+    _act("undo_action", "actions undo", f"POST {_ACTION}/undo", _OF_ACTION),
     _read("queue_stats", "jobs stats", "/stats", "/queues"),
     _read("list_queues", "queues list", "/queues", "/queues"),
     _act("set_queue", "queues set", f"PATCH {_QUEUE}", _OF_QUEUE, "set_queue"),

@@ -7,6 +7,7 @@ from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import Router
 from forge_jobs.operating.access import Actor
+from forge_jobs.operating.actions.calls import ActionCalls
 from forge_jobs.operating.jobs import JobCalls
 from forge_jobs.operating.limits import LimitCalls
 from forge_jobs.operating.queues import QueueCalls
@@ -15,7 +16,7 @@ from forge_jobs.operating.store import StoreCalls
 from forge_jobs.storage.protocols import Storage, check_storage
 
 
-class Operator(JobCalls, QueueCalls, ScheduleCalls, LimitCalls, StoreCalls):
+class Operator(JobCalls, ActionCalls, QueueCalls, ScheduleCalls, LimitCalls, StoreCalls):
     """All reads and actions of people who operate an installation, for one actor.
 
     The command line, the HTTP API and the dashboard call these methods and nothing else of the

@@ -20,7 +20,7 @@ from forge_jobs.model.queues import (
 )
 from forge_jobs.model.retries import Retry
 from forge_jobs.operating.access import Right
-from forge_jobs.operating.base import Calls
+from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, Queues, QueueView, widened
 from forge_jobs.operating.latencies import LAST_HOUR, QueueStats, read_stats
 from forge_jobs.operating.words import duration
@@ -61,7 +61,7 @@ class QueueEdit(Struct, frozen=True, kw_only=True):
     dead_letter: str | None = None
 
 
-class QueueCalls(Calls):
+class QueueCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_queues(self) -> Queues:
@@ -90,7 +90,10 @@ class QueueCalls(Calls):
             raise InvalidInput("queue", "is given no setting", "give one, as --max-workers 4")
         states = {state.name: state for state in await self.storage.config.queues()}
         settings = states[name].settings if name in states else QueueSettings()
-        return await self.storage.config.set_queue(name, _change(settings, edit))
+        change = _change(settings, edit)
+        return await self._recorded(
+            "set_queue", name, lambda: self.storage.config.set_queue(name, change)
+        )
 
     async def pause_queue(self, name: str) -> QueueState:
         """Stop claiming from a queue. Running jobs finish.
@@ -98,7 +101,9 @@ class QueueCalls(Calls):
         :raises NotFound: no such queue
         """
         await self._known_queue("pause_queue", name)
-        return await self.storage.config.set_paused(name, True)
+        return await self._recorded(
+            "pause_queue", name, lambda: self.storage.config.set_paused(name, True)
+        )
 
     async def resume_queue(self, name: str) -> QueueState:
         """Claim from a paused queue again. Ends a cool-down too.
@@ -106,8 +111,9 @@ class QueueCalls(Calls):
         :raises NotFound: no such queue
         """
         await self._known_queue("resume_queue", name)
-        await self.storage.config.set_paused(name, False)
-        return await self.storage.config.clear_cooldown(name)
+        config = self.storage.config
+        await self._recorded("resume_queue", name, lambda: config.set_paused(name, False))
+        return await config.clear_cooldown(name)
 
     async def end_cooldown(self, name: str) -> QueueState:
         """End the cool-down of a queue and forget the throttles before. A pause stays.
@@ -115,7 +121,9 @@ class QueueCalls(Calls):
         :raises NotFound: no such queue
         """
         await self._known_queue("end_cooldown", name)
-        return await self.storage.config.clear_cooldown(name)
+        return await self._recorded(
+            "end_cooldown", name, lambda: self.storage.config.clear_cooldown(name)
+        )
 
     async def delete_queue(self, name: str, *, with_jobs: bool = False) -> Deleted:
         """Delete a queue that has no jobs and that no live pod serves.
@@ -129,7 +137,7 @@ class QueueCalls(Calls):
         if with_jobs:
             which = JobFilter(queues=(name,))
             gone = (await in_batches(self.storage.jobs.delete, which)).changed
-        await self.storage.config.delete_queue(name)
+        await self._recorded("delete_queue", name, lambda: self.storage.config.delete_queue(name))
         schedules = await self.storage.cron.schedules()
         left = tuple(each.spec.name for each in schedules if each.spec.queue == name)
         return Deleted(name=name, jobs=gone, schedules=left)

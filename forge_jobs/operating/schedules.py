@@ -20,7 +20,7 @@ from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.model.names import check_name
 from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.operating.access import Right
-from forge_jobs.operating.base import Calls
+from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import (
     Deleted,
     Fires,
@@ -62,7 +62,7 @@ class ScheduleEdit(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in structs.asdict(self).items() if value is not UNSET}
 
 
-class ScheduleCalls(Calls):
+class ScheduleCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_schedules(self) -> Schedules:
@@ -86,7 +86,12 @@ class ScheduleCalls(Calls):
             raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
         queue = edit.queue or await self.client.queue_of(spec.kind)
         self._may_use(queue)
-        return self._view(await put_schedule(self.storage.cron, structs.replace(spec, queue=queue)))
+        spec = structs.replace(spec, queue=queue)
+        return self._view(
+            await self._recorded(
+                "add_schedule", name, lambda: put_schedule(self.storage.cron, spec)
+            )
+        )
 
     async def set_schedule(self, name: str, edit: ScheduleEdit) -> ScheduleView:
         """Change a schedule. Parts left out stay as they are. Later deploys leave all alone.
@@ -101,7 +106,11 @@ class ScheduleCalls(Calls):
         stored = await self._schedule(name)
         spec = _spec(**(_parts(stored.spec) | given))
         self._may_use(spec.queue)
-        return self._view(await put_schedule(self.storage.cron, spec))
+        return self._view(
+            await self._recorded(
+                "set_schedule", name, lambda: put_schedule(self.storage.cron, spec)
+            )
+        )
 
     async def pause_schedule(self, name: str) -> ScheduleView:
         """Stop a schedule from firing.
@@ -110,7 +119,11 @@ class ScheduleCalls(Calls):
         """
         self.actor.act("pause_schedule")
         await self._schedule(name)
-        return self._view(await pause_schedule(self.storage.cron, name))
+        return self._view(
+            await self._recorded(
+                "pause_schedule", name, lambda: pause_schedule(self.storage.cron, name)
+            )
+        )
 
     async def resume_schedule(self, name: str) -> ScheduleView:
         """Let a paused schedule fire again, from the next occurrence on.
@@ -119,7 +132,11 @@ class ScheduleCalls(Calls):
         """
         self.actor.act("resume_schedule")
         await self._schedule(name)
-        return self._view(await resume_schedule(self.storage.cron, name))
+        return self._view(
+            await self._recorded(
+                "resume_schedule", name, lambda: resume_schedule(self.storage.cron, name)
+            )
+        )
 
     async def delete_schedule(self, name: str) -> Deleted:
         """Remove a schedule. A deploy does not bring the schedule back.
@@ -128,7 +145,9 @@ class ScheduleCalls(Calls):
         """
         self.actor.act("delete_schedule")
         await self._schedule(name)
-        await self.storage.cron.delete_schedule(name)
+        await self._recorded(
+            "delete_schedule", name, lambda: self.storage.cron.delete_schedule(name)
+        )
         return Deleted(name=name)
 
     async def schedule_fires(self, name: str, *, count: int = 5) -> Fires:
@@ -157,7 +176,9 @@ class ScheduleCalls(Calls):
         """
         self.actor.act("trigger_schedule")
         await self._schedule(name)
-        return await trigger_now(self.storage, name)
+        return await self._recorded(
+            "trigger_schedule", name, lambda: trigger_now(self.storage, name)
+        )
 
     async def _schedule(self, name: str) -> Schedule:
         stored = await self.storage.cron.get_schedule(check_name("name", name))

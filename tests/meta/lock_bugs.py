@@ -165,8 +165,10 @@ LOCK_BUGS = (
     _bug(
         "one key that a caller takes stops a requeue",
         f"{_SQL}jobs/store.py",
-        "if len(visit.ids) == 1:\n                return operate.refused(visit, Refusal.LOCKED)",
-        "if visit.ids:\n                return operate.refused(visit, Refusal.LOCKED)",
+        "if len(visit.ids) == 1:\n"
+        "                return await self._noted(visit, operate.refused(visit, Refusal.LOCKED))",
+        "if visit.ids:\n"
+        "                return await self._noted(visit, operate.refused(visit, Refusal.LOCKED))",
         f"{_ROWS}a_requeue_leaves_out_the_job_whose_key_a_caller_is_taking",
     ),
     _bug(

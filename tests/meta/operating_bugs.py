@@ -23,7 +23,7 @@ RIGHTS = (
     _bug(
         "operator: an access without queues has all of them",
         "base",
-        "        if not queues:\n            return structs.replace(which, ids=())\n",
+        "        if not queues:\n            return JobFilter(ids=())\n",
         "",
         _BEYOND,
     ),
@@ -44,8 +44,8 @@ RIGHTS = (
     _bug(
         "operator: an id of a closed queue is known by the silence about it",
         "jobs",
-        "if self.actor.access.queues is not None:\n            # Jobs",
-        "if False:\n            # Jobs",
+        "for job_id in set(which.ids or ()) - found)",
+        "for job_id in ())",
         _ONE_QUEUE,
     ),
     _bug(
@@ -64,4 +64,77 @@ RIGHTS = (
     ),
 )
 
-OPERATING_BUGS: tuple[Bug, ...] = RIGHTS
+_STEPS = ("tests/conformance/test_actions.py",)
+
+ACTIONS = (
+    Bug(
+        "action: a step is taken whatever the cursor says",
+        _STEPS,
+        (
+            Edit(
+                "forge_jobs/storage/sql/actions/steps.py",
+                "ActionState.RUNNING.value or row.cursor != step.cursor:",
+                "ActionState.RUNNING.value:",
+            ),
+        ),
+    ),
+    Bug(
+        "action: a half does not advance the cursor",
+        ("tests/backends/postgres/test_actions_by_halves.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/jobs/operate.py",
+                "replace(self, ids=self.ids[:middle], cursor=edge),",
+                "replace(self, ids=self.ids[:middle]),",
+            ),
+        ),
+        "postgres",
+    ),
+    Bug(
+        "action on Redis: a step is taken whatever the cursor says",
+        _STEPS,
+        (
+            Edit(
+                "forge_jobs/storage/redis/lua/lib/jobs/operate/stepping.lua",
+                "return state == 'running' and cursor == step[2]",
+                "return state == 'running'",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "action on Redis: an abort is not heard",
+        _STEPS,
+        (
+            Edit(
+                "forge_jobs/storage/redis/lua/lib/jobs/operate/stepping.lua",
+                "return state == 'running' and cursor == step[2]",
+                "return cursor == step[2]",
+            ),
+        ),
+        "redis",
+    ),
+    _bug(
+        "action: jobs that came after the preview are changed too",
+        "actions/previews",
+        "return structs.replace(which, enqueued_before=until)",
+        "return which",
+        "actions.py::test_apply_changes_the_jobs_of_the_preview_and_no_later_ones",
+    ),
+    _bug(
+        "action: a match that grew is not asked again",
+        "actions/calls",
+        "if found.count * 10 > ticket.count * 11:",
+        "if found.count > ticket.count * 11:",
+        "actions.py::test_a_match_that_grew_by_a_tenth_is_asked_again",
+    ),
+    _bug(
+        "undo: what was changed since is overwritten",
+        "actions/calls",
+        "if now != action.after:",
+        "if not now:",
+        "actions.py::test_an_undo_refuses_what_somebody_has_changed_since",
+    ),
+)
+
+OPERATING_BUGS: tuple[Bug, ...] = (*RIGHTS, *ACTIONS)

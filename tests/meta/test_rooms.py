@@ -40,7 +40,7 @@ def _modules(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "room", ["jobs", "fleet", "config", "cron", "history", "letters", "progress"]
+    "room", ["actions", "jobs", "fleet", "config", "cron", "history", "letters", "progress"]
 )
 def test_the_rooms_of_a_protocol_have_the_same_names_in_every_store(room: str) -> None:
     sql, redis = _modules(_SQL / room), _modules(_REDIS / room)

@@ -28,6 +28,7 @@ _FLEET = frozenset(
         "outbox",
         "outbox_seq",
         "limits",
+        "actions",
         "gauges",
         "pod_hours",
         "flow_minutes",
@@ -82,7 +83,8 @@ _OF_JOBS = (
 )
 _LISTS = ("tag", "key", "schedule", "group")
 _FAILURES = ("eg", "eh", "fm", "fh")
-_MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
+_COUNTS = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
+_MORTAL = (*_COUNTS, "act", "acted", "action")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
@@ -217,7 +219,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     if tag.startswith("@"):
         is_known = name in ("ids", "from")
     elif tag == "#":
-        is_known = name in _FLEET or first in ("pod", "ev", "g", "hg", "fm", "fh")
+        is_known = name in _FLEET or first in ("pod", "ev", "g", "hg", "fm", "fh", "action")
     else:
         is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_FAILURES, *_MORTAL)
     if not is_known:

@@ -21,7 +21,7 @@ def test_every_point_that_has_a_name_stands_somewhere() -> None:
 
 
 def test_a_point_that_does_not_exist_cannot_be_armed() -> None:
-    with pytest.raises(ValueError, match=r"'claim:sent' is no stop point; known are beat:before"):
+    with pytest.raises(ValueError, match=r"'claim:sent' is no stop point; known are actions"):
         stop_points.arm("claim:sent", lambda: None)
 
 

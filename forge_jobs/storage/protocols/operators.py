@@ -2,7 +2,9 @@
 
 from typing import Protocol
 
+from forge_jobs.model.actions import Action, ActionRecord, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
+from forge_jobs.model.ids import JobId
 from forge_jobs.storage.protocols.waiting import WaitingStore
 
 
@@ -10,7 +12,12 @@ class OperatedStore(WaitingStore, Protocol):
     """Operators' verbs: each changes the jobs that a filter means."""
 
     async def cancel(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
         """Cancel waiting jobs, and ask the owners of running ones (``requested``).
 
@@ -26,15 +33,29 @@ class OperatedStore(WaitingStore, Protocol):
         but must check in that step that they still match. The call must not wait for a caller's
         open transaction: jobs locked by such a transaction are refused as ``locked``.
 
+        With a ``step`` of an action the call visits the jobs of one queue behind the cursor of the
+        step. The action is advanced in the same atomic step that changes the jobs, and only when
+        the stored cursor is that of the step. A call may be several such steps, each of which
+        advances the cursor. So a call that dies, or is sent twice, changes each job once. Named
+        ids that are not in the queue are left out.
+
         :param cursor: of the call before. None for the first one
         :param limit: 1 to 1,000
+        :param step: of an action that :meth:`put_action` has stored
+        :raises Conflict: the action has gone on, was aborted or has ended in this queue, or is not
+            stored
         :raises Unavailable: a queue that the filter means is silent, so the call cannot visit every
             matching job
         """
         ...
 
     async def delete(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
         """Remove jobs for good. Bounded as :meth:`cancel`.
 
@@ -46,7 +67,12 @@ class OperatedStore(WaitingStore, Protocol):
         ...
 
     async def requeue(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
         """Give failed, dead and cancelled jobs their whole budget again, due now.
 
@@ -67,7 +93,12 @@ class OperatedStore(WaitingStore, Protocol):
         ...
 
     async def release_held(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
         """Let blocked jobs run without the parents that hold them. An event on the timeline.
 
@@ -77,10 +108,61 @@ class OperatedStore(WaitingStore, Protocol):
         ...
 
     async def run_now(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
         """Make pending and failed jobs due now. Attempts stay. Refuses all others.
 
         A job that is due already keeps its place in the order, and counts as changed.
+        """
+        ...
+
+    async def put_action(self, action: Action) -> ActionRecord:
+        """Store the record of an action, with a running part for each of ``action.queues``.
+
+        An action with the same id that is stored stays as it is. Records stay 400 days. What is
+        past that time is removed by later calls.
+
+        :raises InvalidInput: the id is no ULID, or the reason is too long
+        """
+        ...
+
+    async def get_action(self, action_id: str) -> ActionRecord:
+        """Return an action, and how far it has come.
+
+        Queues whose part of the store is silent are named in ``silent``.
+
+        :raises NotFound: no such action
+        """
+        ...
+
+    async def actions(self, *, below: str | None = None, limit: int = 50) -> list[ActionRecord]:
+        """Return actions with lower ids, the highest id first.
+
+        :param limit: 1 to 1,000
+        """
+        ...
+
+    async def abort_action(self, action_id: str) -> ActionRecord:
+        """End the parts of an action that still run. No later step of theirs changes a job.
+
+        :raises NotFound: no such action
+        :raises Unavailable: a queue of the action is silent. Others may be ended
+        """
+        ...
+
+    async def action_jobs(
+        self, action_id: str, *, beyond: str | None = None, limit: int = 1000
+    ) -> list[JobId]:
+        """Return ids of jobs that the action has changed or asked for, ascending.
+
+        Known for seven days, then the list is empty.
+
+        :param beyond: only higher ids
+        :param limit: 1 to 1,000
         """
         ...

@@ -62,6 +62,8 @@ Under the base of a queue
                                 ``ev:<id>`` (list) that of one job, ends by itself
 ``unlocated``         zset      jobs whose locators are to be written later
 ``gone``              zset      jobs removed, by when, until their locators are taken away
+``act:<id>``          hash      how far an action of operators has come here. ``acted:<id>`` (list)
+                                the jobs that it has met, by id. Both end by themselves
 ``barred``            zset      jobs that may not be stored here by a locator with this mark, or an
                                 earlier one. Ends by itself
 ===================== ========= ==================================================================
@@ -79,6 +81,8 @@ Under the base of the fleet
 ``g:<minute>``        hash      gauges of the pods, end by themselves. ``gauges`` (zset) the minutes
 ``hg:<hour>``         hash      the last gauges of an hour. ``pod_hours`` (zset) the hours
 ``fm:<minute>``       hash      series of the whole store, with ``fh:<hour>`` and lists, as above
+``actions``           zset      actions of operators, by id. ``action:<id>`` (hash) the record of
+                                each, ends by itself
 ``schema``            hash      number of a layout -> when it came
 ``events``            zset      timeline of what concerns no queue, as above
 ===================== ========= ==================================================================

@@ -93,12 +93,14 @@ class VisitFields(msgspec.Struct, frozen=True, array_like=True):
     :param filter: as :func:`filter_parts` makes one, False for any job
     :param refused: the verb's row of ``REFUSED``
     :param plans: those of a requeue
+    :param step: the step of an action, see ``stepping.lua``. False for none
     """
 
     filter: object
     ids: object
     refused: object
     plans: object = False
+    step: object = False
 
 
 _REQUESTS: dict[str, type[msgspec.Struct]] = {

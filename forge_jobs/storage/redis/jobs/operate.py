@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from forge_jobs.model.actions import ActionStep, check_step
 from forge_jobs.model.filters import REFUSED, BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.redis.actions.steps import packed, read_step
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues
 from forge_jobs.storage.redis.base.requests import VisitFields
 from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.base.steps import ITEMS_AT_ONCE, run_in_steps
 from forge_jobs.storage.redis.jobs.filters import filter_parts, oldest
-from forge_jobs.storage.redis.jobs.requeue import requeue
+from forge_jobs.storage.redis.jobs.requeue import requeue, requeue_step
 from forge_jobs.storage.redis.locators.asking import find_by_queue
 
 _CHANGED, _REQUESTED = "changed", "requested"
@@ -35,7 +37,13 @@ class _Visit:
 
 
 async def operate(
-    db: Database, verb: str, which: JobFilter, cursor: str | None, limit: int
+    db: Database,
+    verb: str,
+    which: JobFilter,
+    cursor: str | None,
+    limit: int,
+    *,
+    step: ActionStep | None = None,
 ) -> BulkOutcome:
     """Do ``verb`` (the name of its script) to the next matching jobs.
 
@@ -43,12 +51,17 @@ async def operate(
     first. A requeue of jobs that come after others is a separate step.
     """
     check_limit(limit)
+    if step is not None:
+        check_step(which, cursor, step)
+        cursor, limit = step.cursor or None, min(limit, ITEMS_AT_ONCE)
     after = check_cursor(cursor) or ""
     if which.ids is None:
         visit = await _find(db, which, after, limit)
     else:
         visit = await _find_named(db, which, which.ids, after, limit)
     parts = filter_parts(which)
+    if step is not None:
+        return await _step(db, verb, parts, visit, step)
     if verb == "requeue":
         outcomes = await requeue(db, parts, visit.ids)
     else:
@@ -58,6 +71,21 @@ async def operate(
         outcomes = [outcome for found in answers.values() for outcome in found]
     outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
     return _outcome(sorted(outcomes), visit.cursor, is_named=which.ids is not None)
+
+
+async def _step(
+    db: Database, verb: str, parts: object, visit: _Visit, step: ActionStep
+) -> BulkOutcome:
+    """Take one step of an action: one run of one script, also where no job is left."""
+    base = db.keys.queue(step.queue)
+    ids, to = visit.ids.get(base, []), visit.cursor
+    if verb == "requeue":
+        outcomes, cursor = await requeue_step(db, parts, (base, ids), step, to)
+    else:
+        request = VisitFields(parts, ids, REFUSED[verb], False, packed(step, to))
+        answer = await db.run_one(verb, base, request, _Outcomes)
+        outcomes, cursor = read_step(step, answer, to)
+    return _outcome(sorted(outcomes), cursor, is_named=False)
 
 
 async def expire(db: Database, limit: int) -> int:

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from forge_jobs.errors import Unavailable
+from forge_jobs.model.actions import ActionStep
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.filters import REFUSED, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.unique.keys import key_of
+from forge_jobs.storage.redis.actions.steps import packed, read_step
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.requests import VisitFields
@@ -57,6 +59,33 @@ class _Parent(msgspec.Struct, frozen=True, array_like=True):
 
     status: str
     seq: int
+
+
+async def requeue_step(
+    db: Database,
+    parts: object,
+    meant: tuple[str, Sequence[JobId]],
+    step: ActionStep,
+    to: str | None,
+) -> tuple[Outcomes, str | None]:
+    """Requeue jobs of one queue in one step of an action. Return outcomes, and the new cursor.
+
+    :param meant: base of the queue, ids
+    """
+    base, ids = meant
+    refused = REFUSED["requeue"]
+    for _ in range(_TRIES):
+        links: Mapping[str, list[_Link]] = {}
+        if ids:
+            asked = {base: VisitFields(parts, ids, refused)}
+            links = await db.run("links", asked, _LINKS)
+        plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
+        request = VisitFields(parts, ids, refused, plans.get(base, {}), packed(step, to))
+        answer = await db.run_one("requeue", base, request, Outcomes)
+        outcomes, cursor = read_step(step, answer, to)
+        if cursor != step.cursor or not ids:
+            return outcomes, cursor
+    raise Unavailable("gave up: other calls kept changing what the same jobs wait for")
 
 
 async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.actions import ActionStep
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import (
     MOST_COUNTED,
@@ -33,6 +34,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.changes import Changes
+from forge_jobs.storage.redis.actions.calls import RecordCalls
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import set_back
 from forge_jobs.storage.redis.history.store import RedisHistory
@@ -56,7 +58,7 @@ from forge_jobs.storage.redis.progress.notes import note_progress
 from forge_jobs.storage.wakeups import wakeups_of
 
 
-class RedisJobStore(RedisHistory):
+class RedisJobStore(RedisHistory, RecordCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on Redis and Valkey."""
 
     def __init__(self, database: Database) -> None:
@@ -115,29 +117,56 @@ class RedisJobStore(RedisHistory):
     # -- operators ---------------------------------------------------------------------------
 
     async def cancel(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await operate.operate(self._database, "cancel", which, cursor, limit)
+        return await operate.operate(self._database, "cancel", which, cursor, limit, step=step)
 
     async def delete(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await operate.operate(self._database, "delete", which, cursor, limit)
+        return await operate.operate(self._database, "delete", which, cursor, limit, step=step)
 
     async def requeue(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await operate.operate(self._database, "requeue", which, cursor, limit)
+        return await operate.operate(self._database, "requeue", which, cursor, limit, step=step)
 
     async def release_held(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await operate.operate(self._database, "release_held", which, cursor, limit)
+        return await operate.operate(
+            self._database, "release_held", which, cursor, limit, step=step
+        )
 
     async def run_now(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await operate.operate(self._database, "run_now", which, cursor, limit)
+        return await operate.operate(self._database, "run_now", which, cursor, limit, step=step)
 
     async def bring_back_jobs(self, limit: int) -> int:
         return await set_back.bring_back_jobs(self._database, limit)

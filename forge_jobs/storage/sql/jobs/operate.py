@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
 from sqlalchemy import bindparam, delete, select, text, update
 
 from forge_jobs.clock import from_us
+from forge_jobs.model.actions import ActionStep, check_step
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import REFUSED, BulkOutcome, JobFilter, Refusal
@@ -13,6 +15,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, JobStatus
 from forge_jobs.model.unique.keys import key_of
 from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.sql.actions.steps import begin_step, end_step
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
@@ -92,23 +95,34 @@ class Visit:
     which: JobFilter
     ids: Sequence[JobId]
     cursor: JobId | None
+    step: ActionStep | None = None
 
     def halves(self) -> "tuple[Visit, Visit]":
-        """Split the jobs into two visits."""
+        """Split the jobs into two visits, of which the second goes on where the first ends."""
         middle = len(self.ids) // 2
-        return replace(self, ids=self.ids[:middle]), replace(self, ids=self.ids[middle:])
+        edge = self.ids[middle - 1]
+        step = None if self.step is None else structs.replace(self.step, cursor=edge)
+        return (
+            replace(self, ids=self.ids[:middle], cursor=edge),
+            replace(self, ids=self.ids[middle:], step=step),
+        )
 
 
-def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
+def find(
+    tx: Tx, which: JobFilter, cursor: str | None, limit: int, step: ActionStep | None = None
+) -> Visit:
     """Find the jobs to visit, at most ``limit``. Looking may take long, and needs no write lock."""
     check_limit(limit)
+    if step is not None:
+        check_step(which, cursor, step)
+        cursor = step.cursor or None
     after = check_cursor(cursor) or ""
     if which.ids is not None:
         ids, looked_at = sorted({job_id for job_id in which.ids if job_id > after}), None
     else:
         ids, looked_at = oldest_ids(tx, which, after, limit + 1)
     visited = ids[:limit]
-    return Visit(which, visited, visited[-1] if len(ids) > limit else looked_at)
+    return Visit(which, visited, visited[-1] if len(ids) > limit else looked_at, step)
 
 
 def cancel(tx: Tx, visit: Visit) -> BulkOutcome:
@@ -155,13 +169,21 @@ def refused(visit: Visit, why: Refusal) -> BulkOutcome:
     return BulkOutcome((), (), dict.fromkeys(visit.ids, why), visit.cursor)
 
 
+def note(tx: Tx, visit: Visit, outcome: BulkOutcome) -> BulkOutcome:
+    """Advance the action by an outcome that has changed no job."""
+    if visit.step is not None:
+        begin_step(tx, visit.step)
+        end_step(tx, visit.step, outcome, visit.cursor)
+    return outcome
+
+
 def joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
     """Join the outcomes of the halves of a visit."""
     return BulkOutcome(
         changed=tuple(each for outcome in outcomes for each in outcome.changed),
         requested=tuple(each for outcome in outcomes for each in outcome.requested),
         refused={each: why for outcome in outcomes for each, why in outcome.refused.items()},
-        cursor=outcomes[0].cursor,
+        cursor=outcomes[-1].cursor,
     )
 
 
@@ -173,19 +195,24 @@ def expire(tx: Tx, limit: int) -> int:
 
 
 def _visit(tx: Tx, visit: Visit, verb: _Verb, *, removes: bool = False) -> BulkOutcome:
+    if visit.step is not None:
+        begin_step(tx, visit.step)
     meant = _VISITED.where(*conditions(visit.which, tx.flavor), one_of(jobs.c.id, "ids"))
     rows = Lockable(meant.order_by(jobs.c.id), removes=removes).lock(tx, visit.ids, LONGER_PAUSES_S)
     found = {*rows, *rows.kept}
-    missing = _missing(tx, visit.ids, found) if visit.which.ids else []
+    missing = _missing(tx, visit.ids, found) if visit.which.ids and not visit.step else []
     changes = verb(tx, [rows[each] for each in sorted(rows)])
     changes.refused.update(dict.fromkeys(missing, Refusal.NOT_FOUND))
     changes.refused.update((JobId(each), Refusal.LOCKED) for each in rows.kept)
-    return BulkOutcome(
+    outcome = BulkOutcome(
         changed=tuple(changes.changed),
         requested=tuple(changes.requested),
         refused=changes.refused,
         cursor=visit.cursor,
     )
+    if visit.step is not None:
+        end_step(tx, visit.step, outcome, visit.cursor)
+    return outcome
 
 
 def _missing(tx: Tx, wanted: Sequence[JobId], found: set[str]) -> list[JobId]:

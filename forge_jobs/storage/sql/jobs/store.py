@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from forge_jobs.errors import Locked, StorageError
+from forge_jobs.model.actions import ActionStep
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import (
     MOST_COUNTED,
@@ -38,6 +39,7 @@ from forge_jobs.model.transitions import (
 from forge_jobs.reports import reporter
 from forge_jobs.storage.changes import Changes
 from forge_jobs.storage.salvage import log_set_aside
+from forge_jobs.storage.sql.actions.calls import RecordCalls
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -57,14 +59,12 @@ from forge_jobs.storage.sql.progress import steps
 from forge_jobs.storage.sql.progress.notes import START, forget_orphans, note_progress, orphans
 
 R = TypeVar("R")
-
 logger = reporter(__name__)
 
-ORPHANS_AT_ONCE = 20
-"""Jobs that are gone whose notes one step removes."""
+ORPHANS_AT_ONCE = 20  # jobs that are gone whose notes one step removes
 
 
-class SqlJobStore(SqlHistory):
+class SqlJobStore(SqlHistory, RecordCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on SQL."""
 
     def __init__(self, database: Database) -> None:
@@ -168,24 +168,44 @@ class SqlJobStore(SqlHistory):
     # -- operators ---------------------------------------------------------------------------
 
     async def cancel(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await self._visit(operate.cancel, which, cursor, limit)
+        return await self._visit(operate.cancel, which, cursor, limit, step)
 
     async def delete(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await self._visit(operate.delete_jobs, which, cursor, limit)
+        return await self._visit(operate.delete_jobs, which, cursor, limit, step)
 
     async def requeue(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await self._visit(operate.requeue, which, cursor, limit)
+        return await self._visit(operate.requeue, which, cursor, limit, step)
 
     async def run_now(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await self._visit(operate.run_now, which, cursor, limit)
+        return await self._visit(operate.run_now, which, cursor, limit, step)
 
     async def _visit(
         self,
@@ -193,22 +213,22 @@ class SqlJobStore(SqlHistory):
         which: JobFilter,
         cursor: str | None,
         limit: int,
+        step: ActionStep | None,
     ) -> BulkOutcome:
-        visit = await self._database.read(lambda tx: operate.find(tx, which, cursor, limit))
+        visit = await self._database.read(lambda tx: operate.find(tx, which, cursor, limit, step))
         if not visit.ids:
-            return BulkOutcome((), (), {}, visit.cursor)
+            return await self._noted(visit, BulkOutcome((), (), {}, visit.cursor))
         return await self._visited(verb, visit)
 
     async def _visited(
         self, verb: Callable[[Tx, operate.Visit], BulkOutcome], visit: operate.Visit
     ) -> BulkOutcome:
-        """Run the verb in one transaction, or by halves where the database refuses one of the
-        jobs."""
+        """Run the verb in one transaction, or by halves where the database refuses a job."""
         try:
             return await self._database.write(lambda tx: verb(tx, visit), patient=False)
         except Locked:
             if len(visit.ids) == 1:
-                return operate.refused(visit, Refusal.LOCKED)
+                return await self._noted(visit, operate.refused(visit, Refusal.LOCKED))
         except operate.Referenced as reason:
             if len(visit.ids) == 1:
                 logger.warning(
@@ -216,16 +236,25 @@ class SqlJobStore(SqlHistory):
                     visit.ids[0],
                     reason,
                 )
-                return operate.refused(visit, Refusal.REFERENCED)
+                return await self._noted(visit, operate.refused(visit, Refusal.REFERENCED))
         return operate.joined([await self._visited(verb, half) for half in visit.halves()])
+
+    async def _noted(self, visit: operate.Visit, outcome: BulkOutcome) -> BulkOutcome:
+        note = partial(operate.note, visit=visit, outcome=outcome)
+        return outcome if visit.step is None else await self._database.write(note)
 
     async def bring_back_jobs(self, limit: int) -> int:
         return await set_back.bring_back_jobs(self._database, limit)
 
     async def release_held(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
     ) -> BulkOutcome:
-        return await self._visit(operate.release_held, which, cursor, limit)
+        return await self._visit(operate.release_held, which, cursor, limit, step)
 
     async def expire(self, limit: int) -> int:
         return await self._database.write(lambda tx: operate.expire(tx, limit))
@@ -336,9 +365,8 @@ class SqlJobStore(SqlHistory):
         return await self._database.write(lambda tx: metrics.roll_up(tx, limit))
 
     async def sweep(self, limit: int) -> Swept:
-        # An end and the handover of that end are one transaction, as is everything else that
-        # belongs together, except for queues that were deleted beside a call under way, and what
-        # a program of an earlier release does not know.
+        # What belongs together is one transaction, except for queues that were deleted beside a
+        # call under way, and what a program of an earlier release does not know.
         past = self._swept_past
         names, (gone, self._swept_past) = await self._database.read(
             lambda tx: (unlisted(tx), orphans(tx, past, limit))

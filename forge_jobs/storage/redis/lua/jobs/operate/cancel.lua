@@ -1,6 +1,6 @@
 -- allow-oom
 -- Cancels waiting jobs, and asks the owners of running ones.
--- uses: jobs letters endings cancels places filters events visits
+-- uses: jobs letters endings cancels places filters events visits stepping
 local function cancel(base, job)
   if job.status == 'in_progress' then
     redis.call('HSET', base .. ':j:' .. job.id, 'cancel', '1', 'more', '1')
@@ -13,5 +13,5 @@ local function cancel(base, job)
 end
 
 local function handle(base, request)
-  return visit(base, request, cancel)
+  return visit_step(base, request, cancel)
 end

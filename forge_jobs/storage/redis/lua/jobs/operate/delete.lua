@@ -1,6 +1,6 @@
 -- allow-oom
 -- Removes jobs for good.
--- uses: jobs letters endings lists removal places filters visits
+-- uses: jobs letters endings lists removal places filters visits stepping
 local function delete(base, job)
   if WAITING[job.status] then
     stop_waiting(base, job)
@@ -11,5 +11,5 @@ local function delete(base, job)
 end
 
 local function handle(base, request)
-  return visit(base, request, delete, remove_remains)
+  return visit_step(base, request, delete, remove_remains)
 end

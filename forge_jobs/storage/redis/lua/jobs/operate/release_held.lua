@@ -1,6 +1,6 @@
 -- allow-oom
 -- Lets blocked jobs run without the parents that hold them.
--- uses: jobs edges places filters events visits
+-- uses: jobs edges places filters events visits stepping
 local function release(base, job)
   local waits, released = unsettled(base, job.id), 0
   for index = 1, #waits, 2 do
@@ -19,5 +19,5 @@ local function release(base, job)
 end
 
 local function handle(base, request)
-  return visit(base, request, release)
+  return visit_step(base, request, release)
 end

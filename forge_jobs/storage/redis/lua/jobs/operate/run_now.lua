@@ -1,6 +1,6 @@
 -- allow-oom
 -- Makes pending and failed jobs due now.
--- uses: jobs places filters visits
+-- uses: jobs places filters visits stepping
 local function run_now(base, job)
   if job.run_at > now then
     if not job.hold then
@@ -17,5 +17,5 @@ local function run_now(base, job)
 end
 
 local function handle(base, request)
-  return visit(base, request, run_now)
+  return visit_step(base, request, run_now)
 end

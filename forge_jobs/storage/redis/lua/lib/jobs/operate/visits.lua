@@ -26,6 +26,10 @@ local function visit(base, request, verb, of_none)
     elseif not filter or matches(base, filter, id) then
       local refused = refused_by(row, job)
       outcomes[#outcomes + 1] = refused and { id, refused } or { id, verb(base, job) }
+      if request[VISIT.step] and outcomes[#outcomes][2] == 'again' then
+        -- A step goes past a job once.
+        return outcomes
+      end
     end
   end
   return outcomes

@@ -1,0 +1,131 @@
+"""``forge-jobs actions``: what operators did, how far it has come, and how to take it back."""
+
+import click
+
+from forge_jobs.cli.options import deployment_options, json_option, with_operator
+from forge_jobs.cli.output import emit_fields, emit_json, emit_table, talk
+from forge_jobs.config import Deployment
+from forge_jobs.operating.documents import ActionView
+from forge_jobs.operating.words import instant
+
+
+@click.group()
+def actions() -> None:
+    """Records of what operators did: look, abort, undo."""
+
+
+@actions.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--cursor", help="Continue where an earlier page ended.")
+@json_option
+@deployment_options
+def list_actions(deployment: Deployment, limit: int, cursor: str | None, as_json: bool) -> None:
+    """List actions of all operators, newest first. They are kept for 400 days."""
+    page = with_operator(
+        deployment, lambda operator: operator.list_actions(cursor=cursor, limit=limit)
+    )
+    if as_json:
+        emit_json(page)
+        return
+    columns = ["id", "at", "by", "from", "action", "on", "state", "changed", "refused", "reason"]
+    emit_table(columns, [_line(each) for each in page.actions], none="No action is known.")
+    if page.cursor:
+        talk(f"More: --cursor {page.cursor}")
+
+
+def _line(each: ActionView) -> list[object]:
+    return [
+        each.id,
+        instant(each.at),
+        each.actor,
+        each.surface,
+        each.verb.replace("_", " "),
+        each.target or ", ".join(each.queues),
+        each.state,
+        each.changed + each.requested,
+        each.refused,
+        each.reason[:60],
+    ]
+
+
+@actions.command()
+@click.argument("action_id")
+@json_option
+@deployment_options
+def show(deployment: Deployment, action_id: str, as_json: bool) -> None:
+    """Show an action, and how far it has come in each queue."""
+    _tell(with_operator(deployment, lambda operator: operator.get_action(action_id)), as_json)
+
+
+@actions.command()
+@click.argument("action_id")
+@click.option("--limit", type=click.IntRange(1, 1000), default=1000, show_default=True)
+@click.option("--cursor", help="Continue where an earlier page ended.")
+@json_option
+@deployment_options
+def jobs(
+    deployment: Deployment, action_id: str, limit: int, cursor: str | None, as_json: bool
+) -> None:
+    """List the jobs that an action has changed. They are known for seven days."""
+    page = with_operator(
+        deployment, lambda operator: operator.action_jobs(action_id, cursor=cursor, limit=limit)
+    )
+    if as_json:
+        emit_json(page)
+        return
+    for job_id in page.job_ids:
+        click.echo(job_id)
+    if page.cursor:
+        talk(f"More: --cursor {page.cursor}")
+
+
+@actions.command("continue")
+@click.argument("action_id")
+@json_option
+@deployment_options
+def go_on(deployment: Deployment, action_id: str, as_json: bool) -> None:
+    """Go on with an action whose program has died. Each job is changed once."""
+    _tell(with_operator(deployment, lambda operator: operator.continue_action(action_id)), as_json)
+
+
+@actions.command()
+@click.argument("action_id")
+@json_option
+@deployment_options
+def abort(deployment: Deployment, action_id: str, as_json: bool) -> None:
+    """End a running action between two steps. What it has changed stays."""
+    _tell(with_operator(deployment, lambda operator: operator.abort_action(action_id)), as_json)
+
+
+@actions.command()
+@click.argument("action_id")
+@json_option
+@deployment_options
+def undo(deployment: Deployment, action_id: str, as_json: bool) -> None:
+    """Write back the old value of a setting, a pause, a schedule or a limit."""
+    _tell(with_operator(deployment, lambda operator: operator.undo_action(action_id)), as_json)
+
+
+def _tell(action: ActionView, as_json: bool) -> None:
+    if as_json:
+        emit_json(action)
+        return
+    emit_fields(
+        [
+            ("action", f"{action.id} {action.verb.replace('_', ' ')}"),
+            ("on", action.target or ", ".join(action.queues)),
+            ("at", instant(action.at)),
+            ("by", f"{action.actor} ({action.surface})"),
+            ("reason", action.reason),
+            ("undoes", action.undoes),
+            ("state", action.state),
+            ("changed", action.changed),
+            ("asked to stop", action.requested),
+            ("refused", action.refused),
+            ("before", action.before),
+            ("after", action.after),
+        ]
+    )
+    for part in action.parts:
+        refused = ", ".join(f"{name} {number}" for name, number in sorted(part.refused.items()))
+        click.echo(f"{part.queue}: {part.state}, {part.changed} changed, refused: {refused or 0}")

@@ -1,0 +1,1 @@
+"""Actions of operators: previewed, recorded, driven step by step, aborted, undone."""

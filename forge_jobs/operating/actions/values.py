@@ -1,0 +1,106 @@
+"""Values that actions change, as texts: read for the record, written back by an undo."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import msgspec
+
+from forge_jobs.clients.schedules import pause_schedule, put_schedule, resume_schedule
+from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
+from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.storage.protocols import Storage
+
+
+class Value(ABC):
+    """A value of one queue, schedule or limit."""
+
+    @abstractmethod
+    async def read(self, storage: Storage, target: str) -> str:
+        """Return the JSON text of the value, "" where there is none."""
+
+    @abstractmethod
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        """Write a text that :meth:`read` has returned."""
+
+
+class _Settings(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        states = {state.name: state for state in await storage.config.queues()}
+        return _text(states[target].settings) if target in states else ""
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        settings = msgspec.json.decode(text or "{}", type=QueueSettings)
+        change = QueueChange(
+            max_workers=settings.max_workers,
+            cooldown=settings.cooldown,
+            retention=settings.retention,
+            retry=settings.retry,
+            dead_letter=settings.dead_letter,
+        )
+        await storage.config.set_queue(target, change)
+
+
+class _QueuePause(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        states = {state.name: state for state in await storage.config.queues()}
+        return _text(states[target].paused) if target in states else ""
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        await storage.config.set_paused(target, msgspec.json.decode(text, type=bool))
+
+
+class _Spec(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        stored = await storage.cron.get_schedule(target)
+        return "" if stored is None else _text(stored.spec)
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        if text:
+            await put_schedule(storage.cron, msgspec.json.decode(text, type=ScheduleSpec))
+        else:
+            await storage.cron.delete_schedule(target)
+
+
+class _SchedulePause(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        stored = await storage.cron.get_schedule(target)
+        return "" if stored is None else _text(stored.paused)
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        change = pause_schedule if msgspec.json.decode(text, type=bool) else resume_schedule
+        await change(storage.cron, target)
+
+
+class _Limit(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        found = {state.scope: state.limit for state in await storage.config.rate_limits()}
+        return _text(found[target]) if target in found else ""
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        if text:
+            await storage.config.set_rate_limit(target, msgspec.json.decode(text, type=RateLimit))
+        else:
+            await storage.config.delete_rate_limit(target)
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_VALUES: Mapping[str, Value] = {
+    "set_queue": _Settings(),
+    "pause_queue": _QueuePause(),
+    "resume_queue": _QueuePause(),
+    "add_schedule": _Spec(),
+    "set_schedule": _Spec(),
+    "delete_schedule": _Spec(),
+    "pause_schedule": _SchedulePause(),
+    "resume_schedule": _SchedulePause(),
+    "set_limit": _Limit(),
+    "delete_limit": _Limit(),
+}
+
+
+def value_of(verb: str) -> Value | None:
+    """Return the value that an operation changes, None where an undo is not possible."""
+    return _VALUES.get(verb)

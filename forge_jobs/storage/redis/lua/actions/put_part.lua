@@ -1,0 +1,10 @@
+-- Begins the part of an action in this queue, once.
+local function handle(base, request)
+  local id, seconds = unpack(request)
+  local key = base .. ':act:' .. id
+  if redis.call('HSETNX', key, 'state', 'running') == 1 then
+    redis.call('HSET', key, 'cursor', '')
+    redis.call('EXPIRE', key, seconds)
+  end
+  return true
+end
