@@ -49,7 +49,7 @@ CLAIMS = [
         "claim",
         "jobs/claim",
         "number_or(gate.lease_until, 0) > now",
-        "number_or(gate.lease_until, 0) >= tx.now",
+        "number_or(gate.lease_until, 0) >= now",
     ),
     _bug(
         "a claim under another epoch",
@@ -105,7 +105,7 @@ CLAIMS = [
         "claim",
         "jobs/claim",
         "number_or(gate.cooldown_until, 0) <= now",
-        "number_or(gate.cooldown_until, 0) < tx.now",
+        "number_or(gate.cooldown_until, 0) < now",
     ),
     _bug("a paused queue gives work", "claim", "jobs/claim", "and not gate.paused", ""),
     _bug(

@@ -52,7 +52,7 @@ BOUNDS = {
     "CHANGELOG.md": Bounds(0, 0, 0, 12),
     "README.md": Bounds(0, 0, 0, 10),
     "SECURITY.md": Bounds(0, 0, 0, 0),
-    "adr": Bounds(21, 0, 79, 17),
+    "adr": Bounds(0, 0, 0, 15),
     "bench": Bounds(0, 0, 0, 10),
     "docs": Bounds(0, 0, 0, 11),
     "examples": Bounds(0, 0, 0, 10),
