@@ -96,13 +96,6 @@ def duration(microseconds: int | None) -> timedelta | None:
     return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
-def micros(value: datetime | timedelta | None) -> int | None:
-    """Return a nullable instant or duration as stored."""
-    if value is None:
-        return None
-    return to_us(value) if isinstance(value, datetime) else duration_us(value)
-
-
 def due_at(request: NewJob, now: int) -> int:
     """Return the due time of a request that is accepted at ``now``."""
     if request.delay is not None:
