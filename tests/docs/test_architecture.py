@@ -1,4 +1,4 @@
-"""The tour of the code: its figures are those of today, and its places exist."""
+"""The tour of the code: figures are those of today, and places exist."""
 
 import re
 from collections.abc import Iterator
