@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,9 @@ from forge_jobs.operating.operator import Operator
 from forge_jobs.web.api.bodies import NewJobBody, WhichBody
 from forge_jobs.web.problems import Refused
 from forge_jobs.web.values import nearest
+
+ALL_JOBS = "all_jobs"
+"""An argument that the ``all`` of a filter's body stands for."""
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -43,7 +46,8 @@ class Argument(Struct, frozen=True, kw_only=True):
 class Bound(Struct, frozen=True, kw_only=True):
     """An operation with its way into HTTP.
 
-    :param body_name: the argument that the body is. "" for an operation without a body
+    :param body_name: the argument that the body is. "" without a body, and for a body whose fields
+        are arguments
     :param body: the type that a body is read as
     """
 
@@ -84,6 +88,8 @@ class Bound(Struct, frozen=True, kw_only=True):
 
         :raises Refused: the body is no such JSON
         """
+        if not content and not self.body_name and self.body is not None:
+            content = b"{}"
         if self.body is None:
             if content.strip() not in (b"", b"{}"):
                 raise Refused(400, "unexpected-body", "the operation takes no body", "send none")
@@ -153,17 +159,24 @@ def _bound(operation: Operation) -> Bound:
     hints = typing.get_type_hints(function)
     summary = (inspect.getdoc(function) or operation.name).split("\n\n")[0].replace("\n", " ")
     arguments: list[Argument] = []
-    body_name, body = "", None
+    rest: list[_Rest] = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         in_path = f"{{{parameter.name}}}" in path
         form = _form(hints[parameter.name])
-        if not in_path and method in ("POST", "PUT", "PATCH"):
-            body_name, body = parameter.name, _body(form)
-            continue
         is_required = in_path or parameter.default is parameter.empty
-        arguments.append(
-            Argument(name=parameter.name, form=form, is_required=is_required, in_path=in_path)
-        )
+        if in_path or method not in ("POST", "PUT", "PATCH"):
+            arguments.append(
+                Argument(name=parameter.name, form=form, is_required=is_required, in_path=in_path)
+            )
+        else:
+            rest.append(_Rest(parameter, form, hints[parameter.name], is_required))
+    body_name, body = _body_of(operation.name, rest)
+    if body_name:
+        arguments += [
+            Argument(name=each.parameter.name, form=each.form, is_required=False)
+            for each in rest
+            if each.parameter.name != body_name
+        ]
     return Bound(
         operation=operation,
         method=method,
@@ -173,6 +186,41 @@ def _bound(operation: Operation) -> Bound:
         body=body,
         result=hints["return"],
         summary=summary,
+    )
+
+
+class _Rest(NamedTuple):
+    """An argument that is neither in the path nor of a reading."""
+
+    parameter: inspect.Parameter
+    form: Any
+    hint: Any
+    is_required: bool
+
+    @property
+    def is_record(self) -> bool:
+        return isinstance(self.form, type) and issubclass(self.form, Struct)
+
+
+def _body_of(name: str, rest: list[_Rest]) -> tuple[str, Any]:
+    """Return the argument that the body is, and the type of the body.
+
+    One record is the body, and what may be left out beside the record is in the query. Several
+    arguments are fields of the body, which has no name then.
+    """
+    if not rest:
+        return "", None
+    records = [each for each in rest if each.is_record]
+    if len(records) == 1 and not any(each.is_required for each in rest if not each.is_record):
+        return records[0].parameter.name, _body(records[0].form)
+    fields: list[Any] = []
+    for each in rest:
+        hint = _body(each.form) if each.is_record else each.hint
+        default = () if each.is_required else (each.parameter.default,)
+        if each.parameter.name != ALL_JOBS:
+            fields.append((each.parameter.name, hint, *default))
+    return "", msgspec.defstruct(
+        f"{name}_body", fields, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
 

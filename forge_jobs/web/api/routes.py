@@ -22,7 +22,7 @@ from forge_jobs.operating.documents import plain
 from forge_jobs.operating.operations import API
 from forge_jobs.operating.operator import Operator
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web.api.binding import Bound, bound_operations
+from forge_jobs.web.api.binding import ALL_JOBS, Bound, bound_operations
 from forge_jobs.web.api.bodies import NewJobBody, WhichBody
 from forge_jobs.web.api.document import openapi
 from forge_jobs.web.problems import Refused
@@ -97,6 +97,19 @@ async def _arguments(
         body = bound.read_body(content)
         if bound.body_name:
             found[bound.body_name] = await _argument_of(body, request, storage, actor)
+        elif body is not None:
+            found |= await _fields_of(body, request, storage, actor)
+    return found
+
+
+async def _fields_of(body: Any, request: Request, storage: Storage, actor: Actor) -> dict[str, Any]:
+    """Return the arguments that are fields of the body."""
+    found: dict[str, Any] = {}
+    for name in body.__struct_fields__:
+        value = getattr(body, name)
+        found[name] = await _argument_of(value, request, storage, actor)
+        if isinstance(value, WhichBody) and value.all:
+            found[ALL_JOBS] = True
     return found
 
 
