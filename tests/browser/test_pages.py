@@ -23,6 +23,7 @@ def pages_of(site: Site) -> dict[str, str]:
         "jobs-none": "/jobs?q=queue:none",
         "jobs-wrong": "/jobs?q=satus:dead",
         **{f"job-{status}": f"/jobs/{job_id}" for status, job_id in jobs.items()},
+        "errors": "/errors",
         "queues": "/queues",
         "queue": "/queues/gh",
         "queue-paused": "/queues/mail",

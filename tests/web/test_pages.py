@@ -16,7 +16,7 @@ from tests.web.test_hostile import hostile
 
 pytestmark = pytest.mark.anyio
 
-PAGES = ("/", "/jobs", "/queues", "/pods", "/cron", "/limits", "/store")
+PAGES = ("/", "/jobs", "/errors", "/queues", "/pods", "/cron", "/limits", "/store")
 
 
 async def page(client: httpx.AsyncClient, path: str, status: int = 200) -> str:
@@ -57,6 +57,7 @@ async def test_pages_of_a_store_at_work(storage: Storage) -> None:
         assert "image.crop" in await page(client, pod)
         listed = await page(client, "/jobs?q=queue:gh+status:dead")
         assert listed.count('name="id"') == 3
+        assert "issue … has no title" in await page(client, "/errors")
         await _follow_links(client)
 
 

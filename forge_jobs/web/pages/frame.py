@@ -26,6 +26,7 @@ HTML = "text/html"
 TABS = (
     ("Overview", "/"),
     ("Jobs", "/jobs"),
+    ("Errors", "/errors"),
     ("Queues", "/queues"),
     ("Pods", "/pods"),
     ("Cron", "/cron"),
