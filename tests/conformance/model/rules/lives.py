@@ -184,7 +184,9 @@ class Lives(Adversaries):
         child = self.new_request(name, after=(After(parent.id, "hold"),))
         self.put_in([child, self.new_request(name, delay=5 * SECOND)])
         self._page("jobs.list", JobFilter(queues=(name,)), limit)
-        for each in self.world.of_queue(name):
+        jobs = self.world.of_queue(name)
+        # Whether a claim has put a job of an unknown kind on hold, out of the line, is left open.
+        for each in () if any(each.may_be_held for each in jobs) else jobs:
             self.do("jobs.place", name, each.id)
         self._page(f"jobs.{verb_name}", JobFilter(queues=(name,)), limit)
         self.look_at_jobs(everything=True)
