@@ -11,6 +11,7 @@ from forge_jobs.cli.commands.enqueue import enqueue
 from forge_jobs.cli.commands.explain import explain
 from forge_jobs.cli.commands.jobs import jobs
 from forge_jobs.cli.commands.judging.problems import problems
+from forge_jobs.cli.commands.judging.what_if import what_if
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
@@ -37,6 +38,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         kinds,
         explain,
         problems,
+        what_if,
         migrate,
         backup,
         doctor,

@@ -67,6 +67,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("undo_action", "actions undo", f"POST {_ACTION}/undo", _OF_ACTION),
     _read("queue_stats", "jobs stats", "/stats", "/queues"),
     _read("list_queues", "queues list", "/queues", "/queues"),
+    _read("what_if", "what-if", f"{_QUEUE}/what-if", _OF_QUEUE),
+    _read("desired_pods", "what-if", f"{_QUEUE}/desired-pods", _OF_QUEUE),
     _act("set_queue", "queues set", f"PATCH {_QUEUE}", _OF_QUEUE, "set_queue"),
     _act("delete_queue", "queues delete", f"DELETE {_QUEUE}", _OF_QUEUE),
     _act("pause_queue", "queues pause", f"POST {_QUEUE}/pause", _OF_QUEUE, "resume_queue"),

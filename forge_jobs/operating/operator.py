@@ -12,11 +12,14 @@ from forge_jobs.operating.jobs import JobCalls
 from forge_jobs.operating.limits import LimitCalls
 from forge_jobs.operating.queues import QueueCalls
 from forge_jobs.operating.schedules import ScheduleCalls
+from forge_jobs.operating.snapshots.outlook import OutlookCalls
 from forge_jobs.operating.store import StoreCalls
 from forge_jobs.storage.protocols import Storage, check_storage
 
 
-class Operator(JobCalls, ActionCalls, QueueCalls, ScheduleCalls, LimitCalls, StoreCalls):
+class Operator(
+    JobCalls, ActionCalls, QueueCalls, ScheduleCalls, LimitCalls, StoreCalls, OutlookCalls
+):
     """All reads and actions of people who operate an installation, for one actor.
 
     The command line, the HTTP API and the dashboard call these methods and nothing else of the

@@ -150,4 +150,25 @@ SNAPSHOT_BUGS = (
             ),
         ),
     ),
+    _bug(
+        "a burst began with the day",
+        "operating/snapshots/errors",
+        "if burst[0].at - count.at > _LATELY:",
+        "if False:",
+        "jobs.py::test_failures_of_one_sort_come_in_a_burst",
+    ),
+    _bug(
+        "a burst lasts for a day",
+        "operating/snapshots/errors",
+        "if count.at > now - _LATELY]",
+        "]",
+        "jobs.py::test_failures_of_one_sort_come_in_a_burst",
+    ),
+    _bug(
+        "arrivals are claims",
+        "clients/forecasts",
+        "(Cause.ENQUEUED, *_RETRIES))",
+        '("claimed",))',
+        "forecast.py::test_the_load_of_a_queue_is_measured",
+    ),
 )

@@ -13,6 +13,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import Count, JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.operating.access import ALL, Access, Actor, Right
 from forge_jobs.operating.actions.previews import Apply
@@ -91,6 +92,8 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         **{f"{verb}_jobs": ids for verb in verbs},
         **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},
         "count_jobs": (),
+        "what_if": (queue,),
+        "desired_pods": (queue, Objective(0.95, timedelta(seconds=30))),
         **{
             "list_pods": (),
             "list_schedules": (),

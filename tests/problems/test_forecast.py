@@ -7,10 +7,14 @@ import pytest
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.forecasts import measured_load
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.metrics import LatencySample
+from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queues import LinePlace
+from forge_jobs.operating.access import Actor
+from forge_jobs.operating.operator import Operator
 from forge_jobs.policy.explanations import Reason
+from forge_jobs.policy.judgement.what_if import Verdict
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.jobs import read as redis_read
 from forge_jobs.storage.sql.jobs import read as sql_read
@@ -90,3 +94,34 @@ async def test_no_more_jobs_are_counted_than_anybody_reads(
         LinePlace(ahead=3, is_more=True),
     ]
     assert str(places[1]) == "more than 3"
+
+
+async def test_what_becomes_of_a_queue_with_other_numbers(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    lease = await fleet.start(slots=2)
+    for _ in range(900):
+        await enqueue_one(storage)
+    runs = histogram([10.0] * 100)
+    sample = LatencySample(queue=QUEUE, minute=clock.now(), processing=runs, total=runs)
+    await storage.jobs.add_latencies(lease.host_id, [sample])
+    clock.advance(MINUTE)
+
+    async with Operator(storage, Actor(name="Ada")) as operator:
+        now = await operator.what_if(QUEUE)
+        more = await operator.what_if(QUEUE, max_workers=40)
+        fewer = await operator.what_if(QUEUE, max_workers=40, arrivals=0)
+        pods = await operator.desired_pods(QUEUE, Objective(0.95, 10 * MINUTE))
+        with pytest.raises(NotFound, match="no queue 'nowhere'"):
+            await operator.what_if("nowhere")
+        with pytest.raises(InvalidInput, match="max_workers"):
+            await operator.what_if(QUEUE, max_workers=-1)
+
+    # A job arrives in a second, and takes ten.
+    assert (now.verdict, more.verdict) == (Verdict.GROWS, Verdict.CLEARS)
+    assert now.grows_by is not None
+    assert 40 <= now.grows_by <= 56
+    assert more.clears_in is not None
+    assert fewer.clears_in is not None
+    assert fewer.clears_in < more.clears_in
+    assert (pods.pods, pods.bound) == (1, "max_workers")

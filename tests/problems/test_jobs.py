@@ -3,6 +3,7 @@
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Transition
@@ -121,6 +122,45 @@ async def test_processes_die_with_jobs_of_one_kind(
     found = await fleet.the_problem(Code.CRASH_LOOP, first)
     assert (found.about, found.jobs) == (KIND, 3)
     clock.advance(10 * MINUTE)
+    assert await fleet.codes() == []
+
+
+async def test_failures_of_one_sort_come_in_a_burst(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    async def fail(count: int, group: str = "oops", dead: int = 0) -> None:
+        at = clock.now()
+        sample = FailureSample(
+            queue=QUEUE,
+            group=group,
+            kind=KIND,
+            type="OSError",
+            message="no route to …",
+            minute=at.replace(second=0, microsecond=0),
+            first_at=at,
+            last_at=at,
+            retried=count - dead,
+            dead=dead,
+        )
+        assert await storage.jobs.add_failures([sample]) == []
+
+    await fleet.start()
+    await enqueue_one(storage)
+    for _ in range(20):
+        # Some fail all day long.
+        await fail(1)
+        clock.advance(HOUR)
+    clock.advance(17 * SECOND)
+    first = clock.now()
+    await fail(5, "fresh")
+    clock.advance(MINUTE)
+    await fail(4, "fresh", dead=1)
+    assert await fleet.codes() == []
+    await fail(1, "fresh", dead=1)
+    found = await fleet.the_problem(Code.ERROR_BURST, first)
+    assert (found.about, found.queue, found.jobs) == (KIND, QUEUE, 10)
+    assert "10 failures of tests.noop in 5 min, 2 dead: OSError: no route to" in found.evidence
+    clock.advance(6 * MINUTE)
     assert await fleet.codes() == []
 
 

@@ -51,10 +51,26 @@ async def test_jobs_are_listed_by_filter_and_cursor(caller: httpx.AsyncClient) -
     assert [job["id"] for job in odd["jobs"]] == [ids[3], ids[1]]
 
 
+async def test_a_queue_with_other_numbers_and_the_pods_for_an_objective(
+    caller: httpx.AsyncClient,
+) -> None:
+    await enqueue(caller)
+
+    told = await caller.get(f"{API}/queues/gh/what-if", params={"max_workers": 0, "arrivals": 1.5})
+    pods = await caller.get(f"{API}/queues/gh/desired-pods", params={"objective": "95% within 30s"})
+
+    assert (told.status_code, told.json()["verdict"]) == (200, "grows")
+    assert (pods.status_code, pods.json()["pods"]) == (200, 1)
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [
         ("/jobs?limit=0", "limit"),
+        ("/queues/gh/what-if?arrivals=inf", "arrivals"),
+        ("/queues/gh/what-if?arrivals=many", "arrivals"),
+        ("/queues/gh/desired-pods?objective=soon", "objective"),
+        ("/queues/gh/desired-pods", "objective"),
         ("/jobs?limit=1001", "limit"),
         ("/jobs?limit=x", "limit"),
         ("/jobs?limit=1&limit=2", "limit"),

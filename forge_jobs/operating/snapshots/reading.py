@@ -1,7 +1,8 @@
-"""Reads a snapshot: nine calls of a healthy store, and at most 18 however much there is."""
+"""Reads a snapshot: ten calls of a healthy store, and at most 19 however much there is."""
 
 from datetime import datetime, timedelta
 
+from forge_jobs.operating.snapshots.errors import errors_seen
 from forge_jobs.operating.snapshots.fleet import (
     leaderless_since,
     pods_seen,
@@ -55,6 +56,7 @@ async def read_snapshot(storage: Storage) -> Snapshot:
     return Snapshot(
         now=now,
         queues=tuple(with_jobs(queue, jobs) for queue in queues),
+        errors=await errors_seen(storage, now),
         crashes=jobs.crashes,
         runs=jobs.runs,
         pods=pods_seen(now, pods, events, polling),

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from forge_jobs.durations import parse_duration
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.objectives import Objective, parse_objective
 from forge_jobs.operating.operations import OPERATIONS, Operation
 from forge_jobs.operating.operator import Operator
 from forge_jobs.web.api.bodies import NewJobBody, WhichBody
@@ -139,8 +141,17 @@ def _instant(text: str) -> datetime:
     return parsed
 
 
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (_whole, "give a whole number"),
+    float: (_number, "give a number"),
+    Objective: (parse_objective, "give one like 95% within 30s"),
     bool: ({"true": True, "false": False}.__getitem__, "give true or false"),
     timedelta: (parse_duration, "give a duration, as 90s or 1h"),
     datetime: (_instant, "give an instant with an offset"),

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.objectives import Objective
 from forge_jobs.operating.operations import API
 from forge_jobs.web.api.binding import Argument, Bound, bound_operations
 from forge_jobs.web.problems import MEDIA_TYPE, TITLES, Problem
@@ -19,6 +20,8 @@ _REFERENCES = "#/components/schemas/{name}"
 _FORMS: dict[Any, dict[str, Any]] = {
     int: {"type": "integer"},
     bool: {"type": "boolean"},
+    float: {"type": "number"},
+    Objective: {"type": "string", "examples": ["95% within 30s"]},
     timedelta: {"type": "string", "examples": ["1h30m", "90"]},
     datetime: {"type": "string", "format": "date-time"},
     JobFilter: {"type": "string", "examples": ["queue:gh status:dead"]},
