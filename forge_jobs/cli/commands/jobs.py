@@ -190,6 +190,7 @@ def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
         filter_options,
         click.option("--all-matching", is_flag=True, help="Every job that the filter matches."),
         click.option("--all", "every", is_flag=True, help="Every job of the store."),
+        click.option("--preview", is_flag=True, help="Say what would change, and change nothing."),
         click.option("--yes", is_flag=True, help="Do not ask before changing jobs by filter."),
         json_option,
         deployment_options,
@@ -272,11 +273,15 @@ def _change(
     which: Which,
     all_matching: bool,
     every: bool,
+    preview: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     meant = settled(deployment, which)
     meant = chosen(job_ids, meant, all_matching=all_matching, every=every)
+    if preview:
+        _preview(deployment, operation, meant, as_json=as_json)
+        return
     if not job_ids:
         _confirm(deployment, verb, meant, yes=yes)
 
@@ -287,6 +292,23 @@ def _change(
         _report(total, done)
     if total.refused and job_ids:
         raise click.exceptions.Exit(FAILED)
+
+
+def _preview(deployment: Deployment, operation: str, which: JobFilter, *, as_json: bool) -> None:
+    """Say what a verb would meet."""
+    found = with_operator(
+        deployment, lambda operator: operator.preview_action(operation, which, all_jobs=True)
+    )
+    if as_json:
+        emit_json(found)
+        return
+    columns = ["id", "queue", "kind", "status", "cause", "attempt", "due", "last error"]
+    emit_table(columns, [_line(job) for job in found.samples], none="No job matches.")
+    more = "at least " if found.more else ""
+    refused = ", ".join(f"{number} {why}" for why, number in sorted(found.refused.items()))
+    talk(f"{more}{found.count} jobs match. Refused: {refused or 'none'}.")
+    talk(f"Waiting children: {len(found.children)}. Jobs with a unique key: {found.keys}.")
+    talk("Nothing has changed, and nothing would undo it.")
 
 
 def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) -> None:
