@@ -30,7 +30,13 @@ def test_no_request_meets_a_defect_or_leaves_the_document(tmp_path: Path) -> Non
             "not_a_server_error,status_code_conformance,content_type_conformance,"
             "response_schema_conformance",
         ]
+        # Schemathesis keeps its findings in the folder of the process.
         ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, "CI": "1"}
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "CI": "1"},
         )
     assert ended.returncode == 0, ended.stdout[-4_000:]
