@@ -248,4 +248,4 @@ class _Plans:
         known = self._parents.get(parent)
         seq = edge.seq if known is None else known.seq
         after = Edge(state, edge.on_failure, seq).stored()
-        return item_of("requeue", "edge", parent=parent, before=edge.stored(), after=after)
+        return item_of("requeue", "edge", parent=parent, expected=edge.stored(), after=after)

@@ -14,8 +14,8 @@ local function plan_of(base, job)
     return read_record('HLEN', waits) and 'again' or 'silent'
   end
   for _, edge in ipairs(edges) do
-    local parent, before = unpack(edge)
-    if redis.call('HGET', waits, parent) ~= before then
+    local parent, expected = unpack(edge)
+    if redis.call('HGET', waits, parent) ~= expected then
       return 'again'
     end
   end
