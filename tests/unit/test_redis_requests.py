@@ -15,8 +15,12 @@ REDIS = Path(scripts.__file__).parents[1]
 UNPACKS = re.compile(r"= unpack\(request\)")
 BY_PLACE = re.compile(r"\b(?:request|asked|item|wish|pair|link|group)\[[2-9]\]")
 
-# ``cleanup.py`` runs these by one helper, which passes on what its callers name.
-BY_A_HELPER = {"drop_events", "drop_minutes", "fold_gauges", "fold_hours"}
+# A helper of ``cleanup.py`` or ``filters.py`` runs these, and names the fields for all of them.
+BY_A_HELPER = {"drop_events", "drop_minutes", "fold_gauges", "fold_hours"} | {
+    "find",
+    "find_due",
+    "find_ended",
+}
 
 
 def test_a_name_becomes_the_place_of_the_field() -> None:
