@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Annotated, Any
 
+import anyio.lowlevel
 import pytest
 
 from forge_jobs.handlers.injection.markers import Depends
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 async def _raise(error: BaseException) -> None:
+    # All tasks of a group begin, also eager ones, before the first raises.
+    await anyio.lowlevel.checkpoint()
     raise error
 
 
