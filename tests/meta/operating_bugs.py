@@ -2,6 +2,7 @@
 
 from tests.meta.bugs import Bug, Edit
 
+_ACCESS = "forge_jobs/operating/access.py"
 _BEYOND = "rights.py::test_no_operation_goes_beyond_the_access"
 _ONE_QUEUE = "rights.py::test_an_actor_of_one_queue_works_there"
 _NAMES = "rights.py::test_a_refusal_names_the_right"
@@ -13,12 +14,13 @@ def _bug(name: str, module: str, old: str, new: str, *tests: str) -> Bug:
 
 
 RIGHTS = (
-    _bug(
+    Bug(
         "operator: actions need no right to read",
-        "access",
-        "        if not self.access.read:\n            raise",
-        "        if False:\n            raise",
-        _BEYOND,
+        (f"tests/operating/test_{_BEYOND}",),
+        (
+            Edit(_ACCESS, "        if not self.access.read:\n", "        if False:\n"),
+            Edit(_ACCESS, 'return self.read and ("*" in', 'return ("*" in'),
+        ),
     ),
     _bug(
         "operator: an access without queues has all of them",
