@@ -101,7 +101,7 @@ def _item(kind: str, minute: int | bool, record: Record) -> tuple[object, ...]:
         "item",
         kind=kind,
         at=minute,
-        counts=_flat(record.counts),
+        sums=_flat(record.counts),
         delay=_flat(record.delay),
         processing=_flat(record.processing),
         total=_flat(record.total),

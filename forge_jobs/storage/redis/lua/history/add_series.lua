@@ -16,10 +16,10 @@ end
 local function handle(base, request)
   local items, most, other = unpack(request)
   for _, item in ipairs(items) do
-    local kind, at, counts, delay, processing, total, depth = unpack(item)
+    local kind, at, sums, delay, processing, total, depth = unpack(item)
     local minute = at or now - now % 60000000
     add_to_series(
-      base, named(base, kind, minute, most, other), minute, { counts, delay, processing, total, depth }
+      base, named(base, kind, minute, most, other), minute, { sums, delay, processing, total, depth }
     )
   end
 end

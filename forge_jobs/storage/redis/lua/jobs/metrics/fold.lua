@@ -8,10 +8,10 @@ local function fold_counts(key, limit, sums)
     local name = string.match(field, '^([^\n]*)\n')
     if name and folded < limit then
       -- In this order, because a hash that was empty in between would lose the time to live.
-      local count = whole(redis.call('HGET', key, field), 0)
-      add_up(key, name, count)
+      local found = whole(redis.call('HGET', key, field), 0)
+      add_up(key, name, found)
       redis.call('HDEL', key, field)
-      add_pairs(sums, { name, count })
+      add_pairs(sums, { name, found })
       folded = folded + 1
     end
   end
