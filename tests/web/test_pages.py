@@ -78,23 +78,13 @@ async def _follow_links(client: httpx.AsyncClient) -> None:
     assert len(seen) > 40
 
 
-async def test_an_action_is_previewed_then_done(storage: Storage) -> None:
+async def test_a_setting_is_previewed_then_changed(storage: Storage) -> None:
     app = dashboard(storage, authorize=lambda _: ADA)
-    async with playing(storage) as scene, client_of(app) as client:
-        path = "/act/requeue_jobs?q=queue:gh+status:dead,done"
-        preview = await page(client, path)
-        assert "Requeue 3 jobs" in preview
-        assert "14 will be left alone: they have ended" in preview
-        assert "forge-jobs jobs requeue --where" in preview
-        done = await client.post(path)
-        assert "3 jobs requeued" in done.text
-
+    async with playing(storage), client_of(app) as client:
         await client.post("/act/resume_queue?name=mail")
         assert "no live pod" in await page(client, "/queues/mail")
         await client.post("/act/set_queue?name=mail&max_workers=9")
         assert 'value="9"' in await page(client, "/queues/mail")
-        await client.post(f"/act/cancel_jobs?id={scene.jobs['scheduled']}")
-        assert "cancelled" in await page(client, f"/jobs/{scene.jobs['scheduled']}")
         failed = await client.post("/act/set_schedule?name=nightly&expression=61+*+*+*+*")
         assert "Nothing was changed" in failed.text
 
@@ -108,24 +98,6 @@ async def test_an_action_that_would_be_refused_is_not_offered(sqlite: Storage) -
         assert "9223372036854775808" not in await page(client, f"/jobs/{scene.jobs['scheduled']}")
         answer = await client.post(f"/act/delete_jobs?id={scene.jobs['dead']}")
         assert answer.status_code == 403
-
-
-async def test_a_change_of_many_jobs_is_typed(sqlite: Storage) -> None:
-    async with JobClient(sqlite) as jobs:
-        await jobs.enqueue_many([EnqueueRequest("a", {}, queue="a") for _ in range(1_001)])
-    path = "/act/cancel_jobs?q=queue:a"
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    async with client_of(dashboard(sqlite, authorize=lambda _: ADA)) as client:
-        assert "type 1,001 to go on" in await page(client, path)
-        assert "type 1,001" in (await client.post(path)).text
-        done = await client.post(path, content="typed=1001", headers=form)
-        assert "1,001 jobs cancelled" in done.text
-
-
-async def test_an_action_needs_jobs(caller: httpx.AsyncClient) -> None:
-    await page(caller, "/act/delete_jobs", 400)
-    await page(caller, "/act/list_jobs?q=queue:a", 404)
-    assert "Nothing was changed" in (await caller.post("/act/delete_jobs")).text
 
 
 async def test_a_wrong_filter_is_named_on_the_page(caller: httpx.AsyncClient) -> None:

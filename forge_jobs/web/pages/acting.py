@@ -1,5 +1,6 @@
 """Actions: a page that says what would happen, and the deed."""
 
+import asyncio
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -11,34 +12,25 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from forge_jobs.errors import Conflict, Forbidden, InvalidInput, NotFound
-from forge_jobs.model.filters import REFUSED, JobFilter, JobSummary, Refusal
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.queries.answers import as_filter
 from forge_jobs.model.queries.reading import parse_query
-from forge_jobs.operating.documents import Changed
+from forge_jobs.operating.actions.previews import Apply, read_token
+from forge_jobs.operating.documents import ActionView
 from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.queues import QueueEdit
 from forge_jobs.operating.schedules import ScheduleEdit
-from forge_jobs.web.pages.deeds import DEEDS, Deed
+from forge_jobs.web.pages.deeds import DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.words import number
 from forge_jobs.web.problems import Refused
 
-_SAMPLES = 10
-_PAGES, _PAGE = 5, 1_000
-_TYPED_ABOVE = 1_000
+TYPED_ABOVE = 1_000
+"""The number of jobs is typed above so many."""
 
-_REASONS: Mapping[Refusal, str] = {
-    Refusal.NOT_FOUND: "there is no such job",
-    Refusal.RUNNING: "they run",
-    Refusal.FINISHED: "they have ended",
-    Refusal.WAITING: "they wait already, or for others",
-    Refusal.KEY_TAKEN: "another active job has their unique key",
-    Refusal.PARENT_FAILED: "a job before them is gone and had not succeeded",
-    Refusal.LOCKED: "an open transaction holds them",
-    Refusal.SILENT: "a part of the store does not answer",
-    Refusal.REFERENCED: "a foreign key or trigger of yours refuses",
-}
+LONGEST = 20.0
+"""Seconds that a page waits for an action on many. The action goes on from its record."""
 
 
 class _Meant(Struct, frozen=True, kw_only=True):
@@ -98,40 +90,27 @@ async def act_page(visit: Visit) -> Shown:
 
 async def _preview_of_jobs(visit: Visit, meant: _Meant) -> Shown:
     deed = meant.deed
-    which = _which(meant, visit)
-    jobs, is_more = await _look(visit, which)
-    rule = REFUSED[deed.verb]
-    fitting = [job for job in jobs if rule.refusal(job.status, job.hold) is None]
-    refusals = Counter(
-        refusal for job in jobs if (refusal := rule.refusal(job.status, job.hold)) is not None
-    )
-    count = f"{number(len(fitting))}{'+' if is_more else ''}"
+    found = await visit.operator.preview_action(deed.operation, _which(meant, visit))
+    fitting = found.count - sum(found.refused.values())
+    some = "+" if found.more else ""
+    count = f"{number(fitting)}{some}"
     noun = "job" if count == "1" else "jobs"
-    typed = count if len(fitting) > _TYPED_ABOVE else ""
+    refused = [(REASONS[each], number) for each, number in found.refused.items()]
+    missing = len(set(meant.ids)) - found.count
+    if missing > 0:
+        refused.append((REASONS[Refusal.NOT_FOUND], missing))
     return _preview(
         visit,
         meant,
         headline=f"{deed.label} {count} {noun}",
         button=f"{deed.label} {count} {noun}",
-        can_apply=bool(fitting),
-        jobs=fitting[:_SAMPLES],
-        hits=len(fitting),
-        refused=[(_REASONS[each], count) for each, count in refusals.items()],
-        typed=typed,
+        can_apply=fitting > 0 or found.more,
+        found=found,
+        matched=f"{number(found.count)}{some}",
+        refused=refused,
+        typed=number(found.count) if found.count > TYPED_ABOVE else "",
+        token=found.token,
     )
-
-
-async def _look(visit: Visit, which: JobFilter) -> tuple[list[JobSummary], bool]:
-    """Return matching jobs up to a bound, and whether there are more."""
-    found: list[JobSummary] = []
-    cursor = None
-    for _ in range(_PAGES):
-        page = await visit.operator.list_jobs(which, cursor=cursor, limit=_PAGE)
-        found += page.jobs
-        cursor = page.cursor
-        if cursor is None:
-            return found, False
-    return found, True
 
 
 def _preview_of_name(visit: Visit, meant: _Meant) -> Shown:
@@ -144,10 +123,11 @@ def _preview_of_name(visit: Visit, meant: _Meant) -> Shown:
         headline=f"{meant.deed.label} {name}{said}",
         button=f"{meant.deed.label} {name}",
         can_apply=True,
-        jobs=None,
-        hits=0,
+        found=None,
+        matched="",
         refused=[],
         typed="",
+        token="",
     )
 
 
@@ -156,10 +136,8 @@ def _preview(visit: Visit, meant: _Meant, **values: Any) -> Shown:
         template="act.html",
         title=meant.deed.label,
         values={
-            "problem": "",
             "consequence": meant.deed.consequence,
             "danger": meant.deed.danger,
-            "fields": [],
             "same": _command(meant),
             "curl": _curl(meant, visit.request),
             "back": _back(visit, meant),
@@ -223,17 +201,25 @@ def _back(visit: Visit, meant: _Meant) -> str:
 
 async def _done(visit: Visit, meant: _Meant) -> Shown:
     form = await _form(visit.request)
+    again = token = ""
     try:
-        lines = await _apply(visit, meant, form)
+        action = await _apply(visit, meant, form)
+        lines = outcome(meant.deed, action) if action else [_good(meant)]
         headline = "Done"
     except (Conflict, InvalidInput, NotFound) as error:
         lines = [{"mark": "bad", "text": str(error)}]
         headline = "Nothing was changed"
-    return Shown(
-        template="acted.html",
-        title=headline,
-        values={"headline": headline, "lines": lines, "back": _back(visit, meant)},
-    )
+        again = visit.request.url.query if meant.deed.verb else ""
+    except _StillAtWork:
+        lines = [{"mark": "warn", "text": "Some of the jobs are left. Go on to take the rest."}]
+        headline, token = "Still at work", form["token"]
+    values = {"headline": headline, "lines": lines, "back": _back(visit, meant)}
+    values |= {"again": again, "token": token, "typed": form.get("typed", "")}
+    return Shown(template="acted.html", title=headline, values=values)
+
+
+def _good(meant: _Meant) -> dict[str, str]:
+    return {"mark": "good", "text": f"{meant.deed.label}: {meant.value('name')}"}
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -244,20 +230,32 @@ async def _form(request: Request) -> dict[str, str]:
     return dict(parse_qsl(content.decode("utf-8", "replace"), max_num_fields=100))
 
 
-async def _apply(visit: Visit, meant: _Meant, form: Mapping[str, str]) -> list[dict[str, str]]:
+class _StillAtWork(Exception):
+    """An action on many takes longer than a page waits."""
+
+
+async def _apply(visit: Visit, meant: _Meant, form: Mapping[str, str]) -> ActionView | None:
+    """Do the deed. The record of an action on many is returned."""
     deed = meant.deed
-    method = getattr(visit.operator, deed.operation)
     if not deed.verb:
+        method = getattr(visit.operator, deed.operation)
         await method(meant.value("name"), *_edit(meant))
-        return [{"mark": "good", "text": f"{deed.label}: {meant.value('name')}"}]
-    which = _which(meant, visit)
-    jobs, is_more = await _look(visit, which)
-    rule = REFUSED[deed.verb]
-    fitting = sum(rule.refusal(job.status, job.hold) is None for job in jobs)
-    count = f"{number(fitting)}{'+' if is_more else ''}"
-    if fitting > _TYPED_ABOVE and form.get("typed", "").strip() not in (count, str(fitting)):
-        raise InvalidInput("typed", "is not the number of jobs", f"type {count}")
-    return _outcome(deed, await method(which))
+        return None
+    token = form.get("token", "")
+    ticket = read_token(token)
+    if ticket.verb != deed.operation:
+        raise InvalidInput("token", "is of another action", "use the form of this page")
+    typed = form.get("typed", "").strip().replace(",", "")
+    if ticket.count > TYPED_ABOVE and typed != str(ticket.count):
+        raise InvalidInput(
+            "typed", "is not the number of jobs that match", f"type {number(ticket.count)}"
+        )
+    reason = form.get("reason", "").replace("\0", "").strip()
+    try:
+        async with asyncio.timeout(LONGEST):
+            return await visit.operator.apply_action(Apply(token=token, reason=reason))
+    except TimeoutError:
+        raise _StillAtWork from None
 
 
 def _edit(meant: _Meant) -> list[Any]:
@@ -276,15 +274,23 @@ def _edit(meant: _Meant) -> list[Any]:
     return []
 
 
-def _outcome(deed: Deed, changed: Changed) -> list[dict[str, str]]:
-    done, asked = len(changed.changed), len(changed.requested)
+def outcome(deed: Deed, action: ActionView) -> list[dict[str, str]]:
+    """Return what has become of the jobs of an action, a line each."""
     lines = []
-    if done or not asked:
-        noun = "job" if done == 1 else "jobs"
-        mark = "good" if done else "warn"
-        lines.append({"mark": mark, "text": f"{number(done)} {noun} {deed.past}"})
-    if asked:
-        lines.append({"mark": "good", "text": f"{number(asked)} running asked to stop"})
-    for reason, count in Counter(changed.refused.values()).items():
-        lines.append({"mark": "warn", "text": f"{number(count)} left alone: {_REASONS[reason]}"})
+    if action.changed or not action.requested:
+        noun = "job" if action.changed == 1 else "jobs"
+        mark = "good" if action.changed else "warn"
+        lines.append({"mark": mark, "text": f"{number(action.changed)} {noun} {deed.past}"})
+    if action.requested:
+        text = f"{number(action.requested)} running asked to stop"
+        lines.append({"mark": "good", "text": text})
+    refused: Counter[Refusal] = Counter()
+    for part in action.parts:
+        refused.update(part.refused)
+    for reason, count in refused.items():
+        text = f"{number(count)} left alone: {REASONS[reason]}"
+        lines.append({"mark": "warn", "text": text})
+    if action.silent:
+        text = f"no answer from queues: {', '.join(action.silent)}"
+        lines.append({"mark": "warn", "text": text})
     return lines

@@ -1,12 +1,25 @@
 """Actions as people see them: labels, consequences, and which are offered."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from forge_jobs.model.filters import REFUSED
+from forge_jobs.model.filters import REFUSED, Refusal
 from forge_jobs.model.jobs import Hold, JobStatus
 from forge_jobs.operating.access import Access
+
+REASONS: Mapping[Refusal, str] = {
+    Refusal.NOT_FOUND: "there is no such job",
+    Refusal.RUNNING: "they run",
+    Refusal.FINISHED: "they have ended",
+    Refusal.WAITING: "they wait already, or for others",
+    Refusal.KEY_TAKEN: "another active job has their unique key",
+    Refusal.PARENT_FAILED: "a job before them is gone and had not succeeded",
+    Refusal.LOCKED: "an open transaction holds them",
+    Refusal.SILENT: "a part of the store does not answer",
+    Refusal.REFERENCED: "a foreign key or trigger of yours refuses",
+}
+"""Why jobs are left alone, in words."""
 
 
 class Deed(Struct, frozen=True, kw_only=True):
@@ -33,8 +46,8 @@ JOB_DEEDS = (
         label="Requeue",
         verb="requeue",
         past="requeued",
-        consequence="They get all their attempts again and are due now. There is no undo; those "
-        "that have not started can be cancelled.",
+        consequence="They get all their attempts again and are due now. Those that have not "
+        "started can be cancelled.",
     ),
     Deed(
         operation="run_jobs_now",
@@ -65,7 +78,7 @@ JOB_DEEDS = (
         verb="delete",
         past="deleted",
         danger=True,
-        consequence="They are gone for good, with payload, result and errors. There is no undo.",
+        consequence="They are gone for good, with payload, result and errors.",
     ),
 )
 
