@@ -139,4 +139,23 @@ ACTIONS = (
     ),
 )
 
-OPERATING_BUGS: tuple[Bug, ...] = (*RIGHTS, *ACTIONS)
+PAGES = (
+    Bug(
+        "page: many jobs are changed without the typed number",
+        ("tests/web/test_many.py::test_a_change_of_many_jobs_is_typed",),
+        (
+            Edit(
+                "forge_jobs/web/pages/acting.py",
+                "if ticket.count > TYPED_ABOVE and typed",
+                "if typed and typed",
+            ),
+        ),
+    ),
+    Bug(
+        "page: a token is applied by the page of another action",
+        ("tests/web/test_many.py::test_a_token_is_for_its_own_action_and_actor",),
+        (Edit("forge_jobs/web/pages/acting.py", "if ticket.verb != deed.operation:", "if False:"),),
+    ),
+)
+
+OPERATING_BUGS: tuple[Bug, ...] = (*RIGHTS, *ACTIONS, *PAGES)
