@@ -1,9 +1,9 @@
-"""``/healthz`` and ``/readyz`` of a worker process, for its supervisor."""
+"""``/healthz``, ``/readyz`` and ``/metrics`` of a worker process, for supervisor and Prometheus."""
 
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from forge_jobs.errors import ConfigError
@@ -20,6 +20,9 @@ _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 
 Probe = Callable[[], list[str]]
 """A function that lists problems. Empty when all is well."""
+
+Text = Callable[[], Awaitable[tuple[int, str]]]
+"""A function that answers a status and a text."""
 
 
 def listening(port: int) -> socket.socket:
@@ -53,11 +56,18 @@ class HealthServer:
 
     :param port: the number of a port, or a socket that listens already
     :param probes: path -> probe: 200 when nothing is wrong, else 503 with one problem per line
+    :param texts: path -> what answers there
     """
 
-    def __init__(self, port: int | socket.socket, probes: dict[str, Probe]) -> None:
+    def __init__(
+        self,
+        port: int | socket.socket,
+        probes: dict[str, Probe],
+        texts: dict[str, Text] | None = None,
+    ) -> None:
         self._port = port
         self._probes = probes
+        self._texts = texts or {}
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -111,7 +121,7 @@ class HealthServer:
         try:
             async with asyncio.timeout(_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(request))
+                writer.write(await self._answer(request))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -121,10 +131,10 @@ class HealthServer:
             self._open.discard(writer)
             writer.transport.abort()
 
-    def _answer(self, request: bytes) -> bytes:
+    async def _answer(self, request: bytes) -> bytes:
         method, _, rest = request.decode("latin-1").partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        status, text = self._judge(method, path)
+        status, text = await self._judge(method, path)
         body = text.encode()
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
@@ -135,11 +145,14 @@ class HealthServer:
         )
         return head.encode() + (b"" if method == "HEAD" else body)
 
-    def _judge(self, method: str, path: str) -> tuple[int, str]:
+    async def _judge(self, method: str, path: str) -> tuple[int, str]:
         probe = self._probes.get(path)
-        if probe is None:
-            return 404, f"not found; there are {', '.join(self._probes)}\n"
+        write = self._texts.get(path)
+        if probe is None and write is None:
+            return 404, f"not found; there are {', '.join([*self._probes, *self._texts])}\n"
         if method not in ("GET", "HEAD"):
             return 405, "only GET and HEAD\n"
-        problems = probe()
+        if write is not None:
+            return await write()
+        problems = probe() if probe is not None else []
         return (503, "\n".join(problems) + "\n") if problems else (200, "ok\n")

@@ -15,6 +15,7 @@ from forge_jobs.cli.event_loop import run_on_loop
 from forge_jobs.cli.health_server import HealthServer
 from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
 from forge_jobs.cli.loading import load_router
+from forge_jobs.cli.metrics import Metrics
 from forge_jobs.cli.options import storage_url
 from forge_jobs.cli.processes.link import READY, STARTED, ParentLink, StopLevels
 from forge_jobs.cli.processes.recycling import Recycling, limits_of
@@ -68,8 +69,8 @@ def run_worker(
 
     :param owns_process: the process is expected to end then, and is ended when something in the
         process does not let it. False: the process goes on
-    :param health_port: answer ``/healthz`` and ``/readyz`` there: at a port, or at a socket that
-        listens already
+    :param health_port: answer ``/healthz``, ``/readyz`` and ``/metrics`` there: at a port, or at
+        a socket that listens already
     :param parent: the parent that keeps the process alive
     :param is_successor: answer probes once the pod runs: another process does until then
     :raises Unavailable: the store was not ready for a minute
@@ -100,6 +101,7 @@ class _Worker:
         self._parent = parent
         self._request = StopRequest()
         self._health: HealthServer | None = None
+        self._metrics = Metrics()
         self._recycling: Recycling | None = None
         self._opening: asyncio.Task[None] | None = None
         self._handle: QueueHandle | None = None
@@ -119,7 +121,9 @@ class _Worker:
                 async with contextlib.AsyncExitStack() as stack:
                     if health_port is not None:
                         probes = {"/healthz": self._ailments, "/readyz": self._obstacles}
-                        self._health = HealthServer(health_port, probes)
+                        self._health = HealthServer(
+                            health_port, probes, {"/metrics": self._metrics.text}
+                        )
                         stack.push_async_exit(self._health)
                         if at_once:
                             await self._health.open()
@@ -135,6 +139,7 @@ class _Worker:
         storage = await _open_patiently(storage_url(self._deployment), self._request)
         if storage is None:
             return 0
+        self._metrics.open(storage)
         try:
             runtime = _runtime(self._deployment, self._registry, storage)
             # Objects made so far stay for good. Each full collection would look through

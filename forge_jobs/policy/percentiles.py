@@ -8,6 +8,7 @@ order of adding, and how the samples were spread over pods, change nothing.
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from forge_jobs.model.metrics import Histogram
@@ -54,6 +55,22 @@ def _middle(index: int) -> float:
     if index <= 0:
         return 0.0
     return _BOUNDS[min(index, _BUCKETS) - 1] * math.sqrt(_RATIO)
+
+
+def cumulative(histogram: Histogram, edges: Sequence[int]) -> list[int]:
+    """How many durations are below the upper bound of each bucket in ``edges``. Exact."""
+    counts = histogram.counts
+    return [sum(count for index, count in counts.items() if index <= edge) for edge in edges]
+
+
+def upper_bound(index: int) -> float:
+    """The seconds below which a duration of this bucket, or of one before, is."""
+    return _BOUNDS[index]
+
+
+def total_seconds(histogram: Histogram) -> float:
+    """The sum of all durations, of the middles of their buckets: at most 4.9 % off."""
+    return sum(count * _middle(index) for index, count in histogram.counts.items())
 
 
 class Moments(NamedTuple):

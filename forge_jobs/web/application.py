@@ -21,6 +21,7 @@ from forge_jobs.web.access import Authorize, actor_of
 from forge_jobs.web.api.routes import SLASH, api_routes
 from forge_jobs.web.guard import PROBES, Guard
 from forge_jobs.web.health import probes
+from forge_jobs.web.metrics import metrics_route
 from forge_jobs.web.pages.assets import STATIC
 from forge_jobs.web.pages.frame import Shown, written
 from forge_jobs.web.pages.routes import page_routes
@@ -82,7 +83,8 @@ class _Application:
 
     def __init__(self, source: Source, authorize: Authorize) -> None:
         self._authorize = authorize
-        routes: list[BaseRoute] = [*probes(source), *api_routes(source), *page_routes(source)]
+        routes: list[BaseRoute] = [*probes(source), metrics_route(source)]
+        routes += [*api_routes(source), *page_routes(source)]
         self._routes = Starlette(
             routes=routes,
             exception_handlers={

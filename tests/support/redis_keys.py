@@ -58,6 +58,7 @@ _QUEUE = frozenset(
         "error_hours",
         "flow_minutes",
         "flow_hours",
+        "flow_totals",
         "unfolded",
         "events",
         "event_seq",

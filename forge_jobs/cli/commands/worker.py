@@ -68,7 +68,7 @@ _LAST_PORT = 65_535
     "--health-port",
     type=click.IntRange(1, _LAST_PORT),
     metavar="PORT",
-    help="Answer /healthz and /readyz there; the next processes on the next ports.",
+    help="Answer /healthz, /readyz, /metrics there; the next processes on the next ports.",
 )
 @click.option("--stop-on-eof", is_flag=True, hidden=True, help="A parent is at stdin.")
 @click.option("--health-socket", type=int, hidden=True, help="The parent's socket for probes.")

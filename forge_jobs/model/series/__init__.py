@@ -50,6 +50,21 @@ class Depth(Struct, frozen=True, kw_only=True):
     max_workers: int = 0
 
 
+class FlowTotal(Struct, frozen=True, kw_only=True):
+    """All that a queue, or a kind of a queue, has counted since the queue exists. Never falls.
+
+    :param kind: "" for the queue
+    :param counts: as in :class:`SeriesStep`: exact for a queue, buffered by pods for a kind
+    :param delay: as :class:`FlowSample`, as is ``processing``. Empty for a queue
+    """
+
+    queue: str
+    kind: str
+    counts: Mapping[str, int] = {}
+    delay: Histogram = _NONE
+    processing: Histogram = _NONE
+
+
 class SeriesStep(Struct, frozen=True, kw_only=True):
     """A step of a series.
 

@@ -13,13 +13,16 @@ from typing import NamedTuple
 from forge_jobs.clock import duration_us, from_us, to_us
 from forge_jobs.model.failures import check_steps
 from forge_jobs.model.metrics import HOUR, Histogram
-from forge_jobs.model.series import Depth, FlowSample, SeriesStep
+from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
 
 HOUR_US, MINUTE_US = 3_600_000_000, 60_000_000
 LENGTHS = (MINUTE_US, HOUR_US)
 
 WHOLE = ""
 """The kind of a queue's own series, and the queue of the whole store."""
+
+FOREVER = 1 << 62
+"""The begin of the hour that stands for all time, behind all hours that end or are read."""
 
 DepthNumbers = tuple[int, int, int, int, int]
 """Due, the oldest in microseconds (-1 for none), granted, running, most workers."""
@@ -138,10 +141,34 @@ def gains_of(samples: Iterable[FlowSample]) -> Gains:
     return gains
 
 
+def totals_of(samples: Iterable[FlowSample]) -> Gains:
+    """Return what samples add to the totals of their kinds."""
+    gains: Gains = defaultdict(Record)
+    for sample in samples:
+        gains[_total(sample.queue, sample.kind)].add(record_of(sample))
+    return gains
+
+
+def _total(queue: str, kind: str) -> Place:
+    return Place(queue, kind, HOUR_US, FOREVER)
+
+
+def total_of(queue: str, kind: str, record: Record) -> FlowTotal:
+    """Return the total of a record."""
+    return FlowTotal(
+        queue=queue,
+        kind=kind,
+        counts=dict(record.counts),
+        delay=Histogram(dict(record.delay)),
+        processing=Histogram(dict(record.processing)),
+    )
+
+
 def gains_of_counts(sums: Mapping[tuple[str, int, str], int]) -> Gains:
     """Return what the counters of queue, minute and name add to queues and the store."""
     gains: Gains = defaultdict(Record)
     for (queue, minute, name), count in sums.items():
+        gains[_total(queue, WHOLE)].counts[name] += count
         for of in (queue, WHOLE):
             for length in LENGTHS:
                 gains[Place(of, WHOLE, length, minute - minute % length)].counts[name] += count

@@ -9,7 +9,7 @@ from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import MINUTE, LatencySample, MetricBucket
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
-from forge_jobs.model.series import Depth, FlowSample, SeriesStep
+from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
 
 
 class BookkeepingStore(Protocol):
@@ -135,6 +135,16 @@ class BookkeepingStore(Protocol):
         :param queue: "" means the whole store
         :param kind: of the queue. "" means all kinds together
         :raises InvalidInput: the range or the step is out of range
+        """
+        ...
+
+    async def flow_totals(self) -> list[FlowTotal]:
+        """Return what every queue and each of the kinds has counted, for counters that never fall.
+
+        Totals go by queue and kind, and end with the deletion of their queue. No retention takes
+        them away. Counts of a queue are those of minutes that are rolled up. A queue has
+        ``MOST_KINDS`` kinds in all, and further ones are ``OTHER_KINDS``. Queues whose part is
+        silent are left out.
         """
         ...
 

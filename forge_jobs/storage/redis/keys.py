@@ -56,7 +56,7 @@ Under the base of a queue
                                 (zset) all hours
 ``fm:<minute>``        hash      kind -> what flowed and waited in a minute, "" for the queue.
                                 ``fh:<hour>`` in an hour. ``flow_minutes`` and ``flow_hours``
-                                (zset) all
+                                (zset) all. ``flow_totals`` (hash) in all
 ``fired:<number>``    string    what became of a record of the outbox here. Ends by itself
 ``events``            zset      timeline, by time. ``event_seq`` (string) the last number.
                                 ``ev:<id>`` (list) that of one job, ends by itself

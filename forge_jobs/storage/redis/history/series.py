@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 
 from forge_jobs.clock import to_us
-from forge_jobs.model.series import MOST_KINDS, OTHER_KINDS, Depth, FlowSample, SeriesStep
+from forge_jobs.model.series import (
+    MOST_KINDS,
+    OTHER_KINDS,
+    Depth,
+    FlowSample,
+    FlowTotal,
+    SeriesStep,
+)
 from forge_jobs.storage.history.series import (
     HOUR_US,
     WHOLE,
@@ -18,9 +25,10 @@ from forge_jobs.storage.history.series import (
     record_of,
     series_of,
     sum_of,
+    total_of,
 )
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.base.queues import note_queues
+from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
 
 _ITEMS_AT_ONCE = 50
@@ -30,11 +38,14 @@ _RECORDS_AT_ONCE = 200
 """Records that one step reads at most."""
 
 
+_Parts = tuple[list[Any], list[int], list[int], list[int], list[int]]
+
+
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
     """The answer of ``series_records.lua``: names or buckets and counts, in turn."""
 
     at: int
-    record: tuple[list[Any], list[int], list[int], list[int], list[int]] | bool | None
+    record: _Parts | bool | None
 
 
 async def add_flows(db: Database, samples: Sequence[FlowSample]) -> list[FlowSample]:
@@ -138,7 +149,17 @@ async def read_series(db: Database, asked: SeriesAsked) -> list[SeriesStep]:
     return series_of(records, asked.step)
 
 
-def _record(parts: tuple[list[Any], list[int], list[int], list[int], list[int]]) -> Record:
+async def read_totals(db: Database) -> list[FlowTotal]:
+    """See ``JobStore.flow_totals``."""
+    answers = await in_all_queues(db, "flow_totals", [], list[tuple[str, _Parts]])
+    return [
+        total_of(queue, kind, _record(parts))
+        for queue, found in sorted(answers.items())
+        for kind, parts in sorted(found, key=lambda each: each[0])
+    ]
+
+
+def _record(parts: _Parts) -> Record:
     names, delay, processing, total, depth = parts
     return Record(
         _counted(names), _counted(delay), _counted(processing), _counted(total), _depth(depth)

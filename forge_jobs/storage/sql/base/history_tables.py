@@ -45,7 +45,7 @@ def _series(name: str) -> Table:
         metadata,
         Column("queue", TEXT, primary_key=True),
         Column("kind", TEXT, primary_key=True),
-        # The begin of the minute or hour.
+        # The begin of the minute or hour. Of the hours, FOREVER is the total of all time.
         Column("at", BigInteger, primary_key=True),
         # JSON object of counters, and of Histogram counts.
         Column("counts", TEXT, nullable=False),

@@ -15,6 +15,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, R
 from forge_jobs.model.retries import Retry
 from forge_jobs.model.transitions import Cooldown
 from forge_jobs.storage.deleting import MOST_COUNTED, in_use, unknown_queue
+from forge_jobs.storage.history.series import FOREVER
 from forge_jobs.storage.salvage import (
     UNREADABLE,
     Fields,
@@ -24,6 +25,7 @@ from forge_jobs.storage.salvage import (
     truth,
 )
 from forge_jobs.storage.set_back import TOLERANCE_US
+from forge_jobs.storage.sql.base.history_tables import series_hours
 from forge_jobs.storage.sql.base.tables import jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes
@@ -226,6 +228,9 @@ _PODS = (
 )
 _DELETE_SLOTS = delete(slots).where(slots.c.queue == bindparam("of"))
 _DELETE = delete(queues).where(queues.c.name == bindparam("of"))
+_DELETE_TOTALS = delete(series_hours).where(
+    series_hours.c.queue == bindparam("of"), series_hours.c.at == FOREVER
+)
 
 
 def delete_queue(tx: Tx, name: str) -> None:
@@ -237,6 +242,7 @@ def delete_queue(tx: Tx, name: str) -> None:
     if found or served:
         raise in_use(name, found, served)
     tx.execute(_DELETE_SLOTS, {"of": name})
+    tx.execute(_DELETE_TOTALS, {"of": name})
     tx.execute(_DELETE, {"of": name})
     tx.deleted_queues.add(name)
     tx.wake_beats()

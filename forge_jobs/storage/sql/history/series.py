@@ -1,15 +1,23 @@
 """Series of queues, kinds and the whole store: written from what pods count, read in steps."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from sqlalchemy import BigInteger, Table, bindparam, select, update
 
 from forge_jobs.clock import to_us
-from forge_jobs.model.series import MOST_KINDS, OTHER_KINDS, Depth, FlowSample, SeriesStep
+from forge_jobs.model.series import (
+    MOST_KINDS,
+    OTHER_KINDS,
+    Depth,
+    FlowSample,
+    FlowTotal,
+    SeriesStep,
+)
 from forge_jobs.storage.history.series import (
+    FOREVER,
     HOUR_US,
     MINUTE_US,
     WHOLE,
@@ -21,9 +29,12 @@ from forge_jobs.storage.history.series import (
     gains_of_counts,
     gains_of_depths,
     series_of,
+    total_of,
+    totals_of,
 )
 from forge_jobs.storage.salvage import UNREADABLE, counts_of, names_of
 from forge_jobs.storage.sql.base.history_tables import series_hours, series_minutes
+from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
 
 _TABLES = {MINUTE_US: series_minutes, HOUR_US: series_hours}
@@ -61,21 +72,35 @@ _KINDS = select(series_hours.c.kind).where(
     series_hours.c.kind != WHOLE,
 )
 
+_TOTALS = (
+    select(series_hours)
+    .where(series_hours.c.at == FOREVER, series_hours.c.queue.in_(select(queues.c.name)))
+    .order_by(series_hours.c.queue, series_hours.c.kind)
+)
+
 _decode_depth = msgspec.json.Decoder(DepthNumbers).decode
 
 
 def add_flows(tx: Tx, samples: Sequence[FlowSample]) -> None:
     """See ``JobStore.add_flows``."""
-    add(tx, gains_of(_with_few_kinds(tx, samples)))
+    gains = gains_of(_with_few_kinds(tx, samples, _hour_of))
+    gains.update(totals_of(_with_few_kinds(tx, samples, lambda _: FOREVER)))
+    add(tx, gains)
 
 
-def _with_few_kinds(tx: Tx, samples: Sequence[FlowSample]) -> list[FlowSample]:
+def _hour_of(sample: FlowSample) -> int:
+    minute = to_us(sample.minute)
+    return minute - minute % HOUR_US
+
+
+def _with_few_kinds(
+    tx: Tx, samples: Sequence[FlowSample], hour_of: Callable[[FlowSample], int]
+) -> list[FlowSample]:
     """Return the samples, those of too many kinds of a queue in an hour as of all other kinds."""
     known: dict[tuple[str, int], set[str]] = {}
     found: list[FlowSample] = []
     for sample in samples:
-        minute = to_us(sample.minute)
-        hour = minute - minute % HOUR_US
+        hour = hour_of(sample)
         kinds = known.get((sample.queue, hour))
         if kinds is None:
             rows = tx.execute(_KINDS, {"of": sample.queue, "begins": hour}).scalars()
@@ -151,3 +176,8 @@ def read_series(tx: Tx, asked: SeriesAsked) -> list[SeriesStep]:
         for row in tx.execute(_OF[length].between, key)
     }
     return series_of(records, asked.step)
+
+
+def read_totals(tx: Tx) -> list[FlowTotal]:
+    """See ``JobStore.flow_totals``."""
+    return [total_of(row.queue, row.kind, _record(row)) for row in tx.execute(_TOTALS)]

@@ -11,7 +11,7 @@ local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' 
 local OTHERS = {
   results = 'zset', minutes = 'zset', unfolded = 'zset', hours = 'zset', events = 'zset',
   errors = 'zset', error_hours = 'zset', flow_minutes = 'zset', flow_hours = 'zset',
-  unlocated = 'zset', barred = 'zset',
+  unlocated = 'zset', barred = 'zset', flow_totals = 'hash',
 }
 local OF_FLEET = {
   queues = 'set', pods = 'zset', leader = 'hash', schedules = 'hash', due = 'zset', outbox = 'hash',

@@ -17,7 +17,9 @@ local function handle(base)
     found = found + redis.call('EXISTS', base .. ':s:' .. status)
   end
   if found == 0 then
-    redis.call('DEL', base .. ':queue', base .. ':slots', base .. ':event_seq', base .. ':unlocated')
+    for _, name in ipairs({ 'queue', 'slots', 'event_seq', 'unlocated', 'flow_totals' }) do
+      redis.call('DEL', base .. ':' .. name)
+    end
   end
   return found == 0
 end

@@ -37,6 +37,7 @@ local function handle(base, request)
   sums = as_pairs(sums)
   if #sums > 0 then
     add_to_series(base, '', minute, { sums })
+    add_to_total(base, '', { sums })
   end
   folded = folded + fold_latencies(base .. ':l:' .. text(minute), limit - folded)
   if folded < limit then

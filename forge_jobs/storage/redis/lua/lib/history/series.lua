@@ -11,8 +11,7 @@ local function unpack_record(packed)
   return packed and unpacked(packed, RECORD) or { {}, {}, {}, {}, {} }
 end
 
-local function add_record(base, kind, place, at, parts)
-  local key = base .. place[2] .. text(at)
+local function add_record(key, kind, parts)
   local stored = unpack_record(redis.call('HGET', key, kind))
   for index = 1, 4 do
     local sums = {}
@@ -24,12 +23,18 @@ local function add_record(base, kind, place, at, parts)
     stored[5][index] = math.max(whole(stored[5][index], number), number)
   end
   redis.call('HSET', key, kind, cmsgpack.pack(stored))
-  redis.call('ZADD', base .. place[3], text(at), text(at))
 end
 
 -- Adds to the minute and to its hour. parts: as of a record, a tail may be left out.
 local function add_to_series(base, kind, minute, parts)
   for _, place in ipairs(SERIES) do
-    add_record(base, kind, place, minute - minute % place[1], parts)
+    local at = text(minute - minute % place[1])
+    add_record(base .. place[2] .. at, kind, parts)
+    redis.call('ZADD', base .. place[3], at, at)
   end
+end
+
+-- Adds to what was counted in all. Kept until the queue goes.
+local function add_to_total(base, kind, parts)
+  add_record(base .. ':flow_totals', kind, parts)
 end

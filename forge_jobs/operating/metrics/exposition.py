@@ -1,0 +1,138 @@
+"""Writes a scrape as the text that Prometheus reads. Needs the extra ``metrics``."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.metrics_core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+except ImportError as error:
+    raise ImportError(
+        "/metrics needs prometheus-client; install it by pip install 'forge-jobs[metrics]'"
+    ) from error
+
+from forge_jobs.model.metrics import Histogram
+from forge_jobs.model.series import FlowTotal
+from forge_jobs.operating.metrics.reading import Scrape
+from forge_jobs.policy.percentiles import bucket_of, cumulative, total_seconds, upper_bound
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_NEAR = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 14400)
+_EDGES = tuple(bucket_of(seconds) for seconds in _NEAR)
+"""Stored buckets, so that what is counted below an edge is exact."""
+
+_FLOW = {
+    "enqueued": "Jobs that were stored.",
+    "deduplicated": "Enqueues that met a job of their unique key.",
+    "claimed": "Jobs that pods took.",
+}
+
+
+def exposition(scrape: Scrape) -> bytes:
+    """Return the text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(scrape))
+    return generate_latest(registry)
+
+
+class _Collector:
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
+        known = {queue.name for queue in scrape.queues}
+        self._queues = [each for each in scrape.totals if each.queue in known and not each.kind]
+        self._kinds = [each for each in scrape.totals if each.queue in known and each.kind]
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families, of which those of queues are exact."""
+        yield from self._flow()
+        yield from self._runs()
+        yield from self._depth()
+        yield self._slots()
+        yield self._pods()
+        yield self._problems()
+
+    def _flow(self) -> Iterator[Metric]:
+        for name, help in _FLOW.items():
+            family = CounterMetricFamily(f"forge_jobs_{name}", help, labels=("queue",))
+            for each in self._queues:
+                family.add_metric((each.queue,), each.counts.get(name, 0))
+            yield family
+        yield _by_outcome("finished", "Ends of runs and of jobs, by cause. Exact.", self._queues)
+
+    def _runs(self) -> Iterator[Metric]:
+        labels = ("queue", "kind", "outcome")
+        runs = CounterMetricFamily(
+            "forge_jobs_runs", "Ends of runs that pods have told of, by cause.", labels=labels
+        )
+        waited = _histogram("queue_wait_seconds", "From due to the start of the handler.")
+        ran = _histogram("processing_duration_seconds", "From start to end of the handler.")
+        for each in self._kinds:
+            for outcome, count in sorted(each.counts.items()):
+                runs.add_metric((each.queue, each.kind, outcome), count)
+            _add(waited, each, each.delay)
+            _add(ran, each, each.processing)
+        yield from (runs, waited, ran)
+
+    def _depth(self) -> Iterator[Metric]:
+        depth = _gauge("queue_depth", "Jobs by status. due: could be claimed now.", "state")
+        age = _gauge("oldest_available_age_seconds", "Age of the oldest due job, 0 without one.")
+        for queue, counts in sorted(self._scrape.counts.items()):
+            for state, count in sorted({**counts.by_status, "due": counts.due}.items()):
+                depth.add_metric((queue, state), count)
+            oldest = counts.oldest_due_for
+            age.add_metric((queue,), oldest.total_seconds() if oldest else 0.0)
+        yield from (depth, age)
+
+    def _slots(self) -> Metric:
+        family = _gauge("worker_slots", "Slots: used, granted to live pods, and at most.", "state")
+        for queue in self._scrape.queues:
+            counts = self._scrape.counts.get(queue.name)
+            if counts is not None:
+                used = counts.by_status.get("in_progress", 0)
+                family.add_metric((queue.name, "used"), used)
+                family.add_metric((queue.name, "granted"), self._scrape.granted(queue.name))
+                family.add_metric((queue.name, "maximum"), queue.settings.max_workers)
+        return family
+
+    def _pods(self) -> Metric:
+        live = len(self._scrape.live_pods)
+        return GaugeMetricFamily("forge_jobs_live_pods", "Pods with a live lease.", value=live)
+
+    def _problems(self) -> Metric:
+        labels = ("code", "severity")
+        text = "What is wrong, as 'forge-jobs problems' lists, at most a minute old."
+        family = GaugeMetricFamily("forge_jobs_problems", text, labels=labels)
+        found = Counter((each.code.value, each.severity.value) for each in self._scrape.problems)
+        for of, count in sorted(found.items()):
+            family.add_metric(of, count)
+        return family
+
+
+def _by_outcome(name: str, text: str, totals: list[FlowTotal]) -> Metric:
+    family = CounterMetricFamily(f"forge_jobs_{name}", text, labels=("queue", "outcome"))
+    for each in totals:
+        for outcome, count in sorted(each.counts.items()):
+            if outcome not in _FLOW:
+                family.add_metric((each.queue, outcome), count)
+    return family
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forge_jobs_{name}", text, labels=("queue", *labels))
+
+
+def _histogram(name: str, text: str) -> HistogramMetricFamily:
+    return HistogramMetricFamily(f"forge_jobs_{name}", text, labels=("queue", "kind"))
+
+
+def _add(family: HistogramMetricFamily, total: FlowTotal, histogram: Histogram) -> None:
+    below = zip(_EDGES, cumulative(histogram, _EDGES), strict=True)
+    buckets = [(f"{upper_bound(edge):.6g}", float(count)) for edge, count in below]
+    buckets.append(("+Inf", float(sum(histogram.counts.values()))))
+    family.add_metric((total.queue, total.kind), buckets, total_seconds(histogram))

@@ -1,0 +1,37 @@
+"""``/metrics``, for a Prometheus with the right to read."""
+
+import asyncio
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forge_jobs.operating.access import Actor, Right
+from forge_jobs.operating.metrics.exposition import CONTENT_TYPE, exposition
+from forge_jobs.operating.metrics.reading import Scraper
+from forge_jobs.storage.protocols import Storage
+
+
+class _Source(Protocol):
+    def storage(self) -> Storage: ...
+
+
+def metrics_route(source: _Source) -> Route:
+    """Return the route. The caller needs the right to read, of all queues."""
+    scrapers: dict[int, tuple[Storage, Scraper]] = {}
+
+    async def metrics(request: Request) -> Response:
+        """Answer the text that Prometheus reads."""
+        actor: Actor = request.state.actor
+        actor.need(Right.READ)
+        actor.need(Right.QUEUES)
+        storage = source.storage()
+        if id(storage) not in scrapers:
+            scrapers.clear()
+            scrapers[id(storage)] = storage, Scraper(storage)
+        scrape = await scrapers[id(storage)][1].read()
+        text = await asyncio.to_thread(exposition, scrape)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    return Route("/metrics", metrics)

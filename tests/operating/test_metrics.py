@@ -1,0 +1,133 @@
+"""What Prometheus reads: names, figures, and how many calls a scrape takes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from forge_jobs.model.metrics import Histogram
+from forge_jobs.model.queues import QueueSettings
+from forge_jobs.model.series import FlowSample
+from forge_jobs.operating.metrics.exposition import exposition
+from forge_jobs.operating.metrics.reading import Scraper
+from forge_jobs.policy.percentiles import bucket_of
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import enqueue_one
+from tests.support.faulty import Faults, faulty
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = 'a"b\\c {x="1"}\u2028 \u00e9 # HELP'
+
+Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def scraped(storage: Storage) -> Figures:
+    """Return what a Prometheus client understands of a scrape."""
+    text = exposition(await Scraper(storage).read()).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def a_kind(storage: Storage, queue: str, kind: str) -> None:
+    """Tell of three runs, one of which took a second and two took an hour."""
+    await storage.config.ensure_queue(queue, QueueSettings(max_workers=7))
+    lengths = Histogram({bucket_of(1.0): 1, bucket_of(3600.0): 2})
+    minute = (await storage.cron.now()).replace(second=0, microsecond=0)
+    flow = FlowSample(
+        queue=queue,
+        kind=kind,
+        minute=minute,
+        counts={"succeeded": 3},
+        delay=lengths,
+        processing=lengths,
+        total=lengths,
+    )
+    assert await storage.jobs.add_flows([flow]) == []
+
+
+async def test_a_scrape_tells_what_the_store_holds(storage: Storage) -> None:
+    await enqueue_one(storage, queue="mail")
+    await a_kind(storage, "mail", "mail.send")
+    found = await scraped(storage)
+    assert found["forge_jobs_queue_depth", (("queue", "mail"), ("state", "due"))] == 1
+    assert found["forge_jobs_worker_slots", (("queue", "mail"), ("state", "maximum"))] == 7
+    assert found["forge_jobs_worker_slots", (("queue", "mail"), ("state", "granted"))] == 0
+    assert found["forge_jobs_oldest_available_age_seconds", (("queue", "mail"),)] >= 0
+    of_kind = (("kind", "mail.send"), ("queue", "mail"))
+    runs = (("kind", "mail.send"), ("outcome", "succeeded"), ("queue", "mail"))
+    assert found["forge_jobs_runs_total", runs] == 3
+    for name in ("queue_wait_seconds", "processing_duration_seconds"):
+        assert found[f"forge_jobs_{name}_count", of_kind] == 3
+        assert found[f"forge_jobs_{name}_sum", of_kind] == pytest.approx(7201, rel=0.05)
+        buckets = {
+            float(dict(labels)["le"]): value
+            for (metric, labels), value in found.items()
+            if metric == f"forge_jobs_{name}_bucket"
+        }
+        assert [buckets[edge] for edge in sorted(buckets) if edge < 1] == [0] * 7
+        assert [buckets[edge] for edge in sorted(buckets) if 1 < edge < 3000] == [1] * 8
+        assert buckets[float("inf")] == 3
+
+
+async def test_every_problem_is_counted_by_code_and_severity(storage: Storage) -> None:
+    await enqueue_one(storage, queue="mail")
+    await storage.config.set_paused("mail", True)
+    found = await scraped(storage)
+    problems = {dict(labels)["code"] for name, labels in found if name == "forge_jobs_problems"}
+    assert "paused_with_work" in problems
+
+
+async def test_hostile_names_are_text(storage: Storage) -> None:
+    await a_kind(storage, HOSTILE, f"kind {HOSTILE}")
+    found = await scraped(storage)
+    labels = (("kind", f"kind {HOSTILE}"), ("outcome", "succeeded"), ("queue", HOSTILE))
+    assert found["forge_jobs_runs_total", labels] == 3
+    assert not [name for name, _ in found if not name.startswith("forge_jobs_")]
+
+
+async def test_what_is_gone_leaves_no_series(storage: Storage) -> None:
+    await a_kind(storage, "mail", "mail.send")
+    await storage.config.delete_queue("mail")
+    assert not [labels for _, labels in await scraped(storage) if ("queue", "mail") in labels]
+
+
+async def test_a_scrape_takes_four_calls_and_the_problems_more_once_a_minute(
+    sqlite_storage: Storage,
+) -> None:
+    for queue in ("a", "b", "c"):
+        await a_kind(sqlite_storage, queue, "kind")
+    faults = Faults()
+    scraper = Scraper(faulty(sqlite_storage, faults))
+    await scraper.read()
+    faults.calls.clear()
+    await scraper.read()
+    assert faults.calls == {"queues": 1, "counts": 1, "pods": 1, "flow_totals": 1}
+
+
+async def test_the_dashboard_and_the_alerts_name_what_there_is(sqlite_storage: Storage) -> None:
+    await a_kind(sqlite_storage, "mail", "mail.send")
+    text = exposition(await Scraper(sqlite_storage).read()).decode()
+    # Families are named whether they have samples or not.
+    there = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    folder = ROOT / "examples" / "prometheus"
+    board = json.loads((folder / "grafana.json").read_text("utf-8"))
+    rules = yaml.safe_load((folder / "alerts.yml").read_text("utf-8"))
+    expressions = [t["expr"] for panel in board["panels"] for t in panel["targets"]]
+    expressions += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    named = {
+        re.sub("_(bucket|sum|count)$", "", name)
+        for expression in expressions
+        for name in re.findall(r"\bforge_jobs_\w+", expression)
+    }
+    assert len(expressions) >= 10
+    assert named <= there
+    page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    assert {name for name in there if f"`{name}`" not in page} == set()
