@@ -1,9 +1,8 @@
-"""What queues and their kinds have counted in all."""
+"""Totals: the counts of queues and their kinds since the queue exists."""
 
 from datetime import timedelta
 
 import pytest
-
 from msgspec import structs
 
 from forge_jobs.clock import ManualClock
@@ -36,8 +35,8 @@ async def roll_up(storage: Storage, clock: ManualClock) -> None:
 
 
 async def test_totals_outlive_every_history_and_go_on(storage: Storage, clock: ManualClock) -> None:
-    lease = await register(storage)
     for _ in range(2):
+        lease = await register(storage)
         await enqueue_one(storage)
         await run_one(storage, lease, done())
         await storage.jobs.add_flows([a_flow(clock, "a")])

@@ -27,6 +27,10 @@ _SERIES = files_of("series")
 _SHARED = "forge_jobs/storage/history/"
 
 
+def _total(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"totals: {name}", files_of("flow_totals"), (Edit(file, old, new),))
+
+
 def _series(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"series: {name}", _SERIES, (Edit(file, old, new),))
 
@@ -147,6 +151,36 @@ HISTORY_BUGS = (
         "forge_jobs/storage/sql/jobs/metrics.py",
         "    add_counts(tx, sums)\n",
         "",
+    ),
+    _total(
+        "a total is an hour that ends",
+        f"{_SHARED}series.py",
+        "FOREVER = 1 << 62",
+        "FOREVER = 0",
+    ),
+    _total(
+        "totals of a deleted queue stay",
+        "forge_jobs/storage/sql/config/queues.py",
+        '    tx.execute(_DELETE_TOTALS, {"of": name})\n',
+        "",
+    ),
+    _total(
+        "the roll-up forgets the totals",
+        f"{_SHARED}series.py",
+        "gains[_total(queue, WHOLE)].counts[name] += count",
+        "pass",
+    ),
+    Bug(
+        "redis totals: the roll-up forgets them",
+        files_of("flow_totals"),
+        (
+            Edit(
+                f"{_REDIS}jobs/metrics/fold.lua",
+                "    add_to_total(base, '', { sums })\n",
+                "",
+            ),
+        ),
+        "redis",
     ),
     Bug(
         "redis series: any number of kinds",

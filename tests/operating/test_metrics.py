@@ -1,11 +1,13 @@
-"""What Prometheus reads: names, figures, and how many calls a scrape takes."""
+"""The metrics for Prometheus: names, figures, and how many calls a scrape takes."""
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from forge_jobs.model.metrics import Histogram
@@ -13,6 +15,7 @@ from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.series import FlowSample
 from forge_jobs.operating.metrics.exposition import exposition
 from forge_jobs.operating.metrics.reading import Scraper
+from forge_jobs.policy.judgement.problems.problem import Code, Problem, Severity
 from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import enqueue_one
@@ -77,12 +80,20 @@ async def test_a_scrape_tells_what_the_store_holds(storage: Storage) -> None:
         assert buckets[float("inf")] == 3
 
 
-async def test_every_problem_is_counted_by_code_and_severity(storage: Storage) -> None:
-    await enqueue_one(storage, queue="mail")
-    await storage.config.set_paused("mail", True)
-    found = await scraped(storage)
-    problems = {dict(labels)["code"] for name, labels in found if name == "forge_jobs_problems"}
-    assert "paused_with_work" in problems
+async def test_problems_are_counted_by_code_and_severity(sqlite_storage: Storage) -> None:
+    problem = Problem(
+        about="mail",
+        since=datetime(2026, 1, 1, tzinfo=UTC),
+        evidence="",
+        why="",
+        action="",
+        page="/",
+        code=Code.PAUSED_WITH_WORK,
+        severity=Severity.NOTICE,
+    )
+    scrape = await Scraper(sqlite_storage).read()
+    text = exposition(structs.replace(scrape, problems=(problem, problem))).decode()
+    assert 'forge_jobs_problems{code="paused_with_work",severity="notice"} 2.0' in text
 
 
 async def test_hostile_names_are_text(storage: Storage) -> None:
@@ -107,6 +118,7 @@ async def test_a_scrape_takes_four_calls_and_the_problems_more_once_a_minute(
     faults = Faults()
     scraper = Scraper(faulty(sqlite_storage, faults))
     await scraper.read()
+    assert faults.calls["leader"] == 1
     faults.calls.clear()
     await scraper.read()
     assert faults.calls == {"queues": 1, "counts": 1, "pods": 1, "flow_totals": 1}

@@ -68,7 +68,7 @@ class _Collector:
     def _runs(self) -> Iterator[Metric]:
         labels = ("queue", "kind", "outcome")
         runs = CounterMetricFamily(
-            "forge_jobs_runs", "Ends of runs that pods have told of, by cause.", labels=labels
+            "forge_jobs_runs", "Ends of runs as pods report them, by cause.", labels=labels
         )
         waited = _histogram("queue_wait_seconds", "From due to the start of the handler.")
         ran = _histogram("processing_duration_seconds", "From start to end of the handler.")
