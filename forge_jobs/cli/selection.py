@@ -11,11 +11,11 @@ import msgspec
 from forge_jobs.cli.options import INSTANT, with_store
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.answering.filters import as_filter, is_relative
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queries.answers import as_filter, is_relative
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queries.terms import JobQuery
 

@@ -14,6 +14,8 @@ from msgspec.structs import force_setattr
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
+from forge_jobs.model.queries.matching import is_deep
+from forge_jobs.model.queries.terms import Choice, Compared, InPayload, Term
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -28,6 +30,9 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     :param schedule: the name of the schedule that fired the job
     :param enqueued_before: strictly before this instant, an aware datetime
     :param enqueued_after: at or after this instant, an aware datetime
+    :param terms: further terms of the filter language, as in ``parse_query(text).terms``: what is
+        excluded, times, attempts, pods, errors and payloads. Durations count back from the store's
+        time of the call
     :raises InvalidInput: a part has a wrong type, or an unknown status or cause
     """
 
@@ -41,6 +46,12 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     schedule: str | None = None
     enqueued_before: datetime | None = None
     enqueued_after: datetime | None = None
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def deep(self) -> tuple[Term, ...]:
+        """The terms about errors and payloads, for which each job has to be read."""
+        return tuple(term for term in self.terms if is_deep(term))
 
     def __post_init__(self) -> None:
         for name, members in _SEVERAL.items():
@@ -55,8 +66,11 @@ class JobFilter(Struct, frozen=True, kw_only=True):
             if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
                 fix = "give an aware datetime, such as datetime(2030, 1, 31, tzinfo=UTC)"
                 raise InvalidInput(name, f"is {at!r}", fix)
+        if not (isinstance(self.terms, tuple) and all(isinstance(e, _TERMS) for e in self.terms)):
+            raise InvalidInput("terms", "are no terms", "give parse_query(...).terms")
 
 
+_TERMS = (Choice, Compared, InPayload)
 _SEVERAL: Mapping[str, type[StrEnum] | None] = {
     "ids": None,
     "queues": None,

@@ -13,6 +13,9 @@ import msgspec
 
 from forge_jobs.errors import InvalidInput
 
+ENCRYPTED_START = '{"forge_jobs.encrypted":'
+"""How every encrypted text begins."""
+
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 _MAX_INTEGER = 2**64 - 1

@@ -35,7 +35,12 @@ class Calls(ABC):
             raise Forbidden(self.actor.name, Right.QUEUES.value)
 
     def _within(self, which: JobFilter) -> JobFilter:
-        """The filter, of the queues that are open to the actor."""
+        """The filter, of the queues that are open to the actor.
+
+        :raises Forbidden: the filter asks what payloads or errors hold, and the actor may not know
+        """
+        if any(term.name != "group" for term in which.deep):
+            self.actor.need(Right.PAYLOADS)
         mine = self.actor.access.queues
         if mine is None:
             return which

@@ -26,16 +26,13 @@ from msgspec import Struct
 
 from forge_jobs.errors import ConfigError, DecryptionFailed, InvalidInput, KeyMissing, a_type
 from forge_jobs.model.letters import DEAD_LETTER_KIND
-from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
+from forge_jobs.model.payloads import ENCRYPTED_START, MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEYS_VARIABLE = "FORGE_ENCRYPTION_KEYS"
 """The environment variable of :meth:`Encryption.from_environment`."""
-
-ENCRYPTED_START = '{"forge_jobs.encrypted":'
-"""How every encrypted text begins."""
 
 _VERSION = 1
 _KEY_BYTES, _NONCE_BYTES = 32, 12

@@ -73,7 +73,7 @@ CLAIM_BUGS = (
     Bug(
         "lists: a call looks at every job",
         ("tests/backends/sqlite/test_many_jobs.py",),
-        (Edit(_FILTERS, "add_columns(*others).limit(most)", "add_columns(*others)"),),
+        (Edit(_FILTERS, "(*others, *texts).limit(most)", "(*others, *texts)"),),
     ),
     Bug(
         "lists on redis: a call looks at every job",

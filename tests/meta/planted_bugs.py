@@ -63,6 +63,7 @@ from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
+from tests.meta.term_bugs import TERM_BUGS
 from tests.meta.typing_bugs import TYPING_BUGS
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +92,7 @@ GROUPS = {
     "record": RECORD_BUGS,
     "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
     "list": LIST_BUGS,
+    "term": TERM_BUGS,
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,

@@ -4,7 +4,7 @@ from tests.meta.bugs import Bug, Edit
 from tests.meta.policy_bugs import in_policy
 
 _TERMS, _READING = "model/queries/terms", "model/queries/reading"
-_WRITING, _ANSWERS = "model/queries/writing", "model/queries/answers"
+_WRITING, _ANSWERS = "model/queries/writing", "model/answering/filters"
 _MEANS = "queries.py::test_a_term_means"
 _REFUSED = "queries.py::test_what_is_no_term_is_refused_by_name_with_the_nearest_good_one"
 _ITSELF = "queries.py::test_a_query_reads_as_itself"
@@ -82,11 +82,11 @@ QUERY_BUGS: tuple[Bug, ...] = (
         _ITSELF,
     ),
     in_policy(
-        "filter text: a part that stores cannot answer is left out",
+        "filter text: a part that is no field of a filter is left out",
         _ANSWERS,
-        "    _check_answered(query.terms)\n",
+        "        left.append(_settled(term, now))\n",
         "",
-        "query_filters.py::test_what_stores_cannot_answer_yet_is_refused_by_name",
+        "query_filters.py::test_what_is_no_part_of_a_filter_is_one_of_its_terms",
     ),
     in_policy(
         "filter text: all statuses excluded mean any status",
@@ -98,8 +98,8 @@ QUERY_BUGS: tuple[Bug, ...] = (
     in_policy(
         "filter text: an age is compared as an instant",
         _ANSWERS,
-        "at = now - term.value\n        sign =",
-        "at = now - term.value\n        _ =",
+        "return _TURNED[term.sign], now - term.value",
+        "return term.sign, now - term.value",
         _FILTER,
     ),
     in_policy(

@@ -13,6 +13,7 @@ _FULL = 15
 
 _SQL_ALONE = {
     "jobs": {
+        "matching": "terms are conditions of SQL, and on Redis a part of the scripts",
         "deliveries": "a child's end needs what all ends have in common, which needs its edges",
         "endings": "the functions that all statements of an end share; in Lua they are parts",
         "finalize": "Redis ends claims and makes new ones in one script, see claim",

@@ -14,6 +14,7 @@ from forge_jobs.model.filters import Count, JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.objectives import Objective
+from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.operating.access import ALL, Access, Actor, Right
 from forge_jobs.operating.actions.previews import Apply
@@ -206,6 +207,21 @@ async def test_a_filter_of_a_closed_queue_means_no_job(sqlite_storage: Storage) 
     await furnish(sqlite_storage)
     async with operator(sqlite_storage, Access(queues=frozenset({OPEN}))) as limited:
         assert (await limited.list_jobs(JobFilter(queues=(CLOSED,)))).jobs == ()
+
+
+@pytest.mark.parametrize("text", ["payload.token:x", "-payload.token:x", "error:swordfish"])
+async def test_nobody_learns_of_payloads_by_asking_for_them(
+    sqlite_storage: Storage, text: str
+) -> None:
+    await furnish(sqlite_storage)
+    which = JobFilter(terms=parse_query(text).terms)
+    async with operator(sqlite_storage, Access(actions=EVERY)) as limited:
+        for call in (limited.list_jobs, limited.count_jobs, limited.cancel_jobs):
+            with pytest.raises(Forbidden) as refused:
+                await call(which)
+            assert refused.value.right == "payloads"
+    async with operator(sqlite_storage, ALL) as boss:
+        assert (await boss.count_jobs(which)).is_exact
 
 
 async def test_a_number_of_any_size_passes_through_a_document(sqlite_storage: Storage) -> None:

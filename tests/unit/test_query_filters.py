@@ -3,15 +3,16 @@
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.answering.filters import as_filter, is_relative, query_of
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.model.queries.answers import as_filter, is_relative, query_of
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queries.writing import format_query
 from tests.unit.test_queries import INSTANTS, NAMES, QUEUES
@@ -40,6 +41,14 @@ FILTERS = st.builds(
     schedule=st.none() | NAMES,
     enqueued_before=st.none() | INSTANTS,
     enqueued_after=st.none() | INSTANTS,
+    terms=st.sampled_from(
+        [
+            "",
+            "-queue:a -tag:b",
+            'pod:web attempt:>2 error:"x y"',
+            "finished:<2026-11-20T10:00Z running:>1m payload.a:1",
+        ]
+    ).map(lambda text: parse_query(text).terms),
 )
 
 
@@ -87,33 +96,47 @@ def test_a_query_means_a_filter(text: str, which: JobFilter) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "field"),
+    "text",
     [
-        ("pod:web-1", "pod"),
-        ("group:7f", "group"),
-        ("error:x", "error"),
-        ("attempt:>2", "attempt"),
-        ("crashes:>0", "crashes"),
-        ("running:>1m", "running"),
-        ("finished:<1h", "finished"),
-        ("due:<1h", "due"),
-        ("payload.a:1", "payload.a"),
-        ("-queue:gh", "queue"),
-        ("queue:gh -kind:a", "kind"),
-        ("-tag:a", "tag"),
-        ("-key:a", "key"),
-        ("tag:a,b", "tag"),
-        ("tag:a tag:b", "tag"),
-        ("schedule:a,b", "schedule"),
+        "pod:web-1",
+        'error:"x"',
+        "attempt:>2",
+        "crashes:0",
+        "running:>1m",
+        "finished:>=2026-11-20T10:00Z",
+        "due:<2026-11-20T10:00Z",
+        "payload.a:1",
+        "group:7f",
+        "-queue:gh",
+        "-kind:a",
+        "-tag:a",
+        "-key:a",
+        "tag:a,b",
+        "schedule:a,b",
     ],
 )
-def test_what_stores_cannot_answer_yet_is_refused_by_name(text: str, field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        as_filter(parse_query(f"status:dead {text}"), NOW)
+def test_what_is_no_part_of_a_filter_is_one_of_its_terms(text: str) -> None:
+    which = as_filter(parse_query(f"status:dead tag:t {text}"), NOW)
 
-    assert caught.value.field == field
-    assert "yet" in caught.value.problem
-    assert "Stores look for queue, kind" in caught.value.fix
+    assert which == JobFilter(statuses="dead", tag="t", terms=parse_query(text).terms)  # type: ignore[arg-type]
+
+
+def test_terms_have_instants_for_ages() -> None:
+    which = as_filter(parse_query("finished:<1h due:>=-1h running:>1m"), NOW)
+
+    settled = "finished:>2026-11-23T13:31:02Z due:<=2026-11-23T15:31:02Z running:>1m"
+    assert which.terms == parse_query(settled).terms
+
+
+@given(FILTERS)
+def test_a_filter_is_the_same_after_json(which: JobFilter) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(which), type=JobFilter) == which
+
+
+def test_of_two_tags_one_is_a_term() -> None:
+    assert as_filter(parse_query("tag:a tag:b"), NOW) == JobFilter(
+        tag="a", terms=parse_query("tag:b").terms
+    )
 
 
 def test_a_filter_that_means_no_job_at_all_is_no_text() -> None:

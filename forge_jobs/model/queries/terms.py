@@ -6,10 +6,11 @@ where they are made, so a query that exists can be written as text and read agai
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -38,6 +39,12 @@ _LARGEST = 1_000_000_000
 _LONGEST = timedelta(days=36_500)
 _ZERO = timedelta(0)
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
+
+if TYPE_CHECKING:
+    Value = int | timedelta | datetime
+else:
+    # In JSON times and lengths are texts, between which only the reader of a term can choose.
+    Value = Any
 
 Sign = Literal["<", "<=", "=", ">=", ">"]
 _SIGNS = ("<", "<=", "=", ">=", ">")
@@ -141,9 +148,11 @@ class Compared(Struct, frozen=True, tag="compared"):
 
     name: str
     sign: Sign
-    value: int | timedelta | datetime
+    value: Value
 
     def __post_init__(self) -> None:
+        if isinstance(self.value, str):
+            force_setattr(self, "value", self._of_json(self.value))
         if self.name not in COMPARED or self.sign not in _SIGNS:
             raise InvalidInput(self.name, "cannot be compared so", "give a sign of <, <=, >=, >")
         if self.name in NUMBERS:
@@ -163,6 +172,13 @@ class Compared(Struct, frozen=True, tag="compared"):
         else:
             fix = "give a duration like 10m" + (" or an instant" if self.name in AGES else "")
             raise InvalidInput(self.name, f"is {a_type(self.value)}", fix)
+
+    def _of_json(self, text: str) -> timedelta | datetime:
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(text, datetime)
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(text, timedelta)
+        raise InvalidInput(self.name, f"{text[:40]!r} is no time", "give an instant or a duration")
 
     def _check_number(self) -> None:
         if type(self.value) is not int or not 0 <= self.value <= _LARGEST:
@@ -205,12 +221,15 @@ class InPayload(Struct, frozen=True, tag="payload"):
         if not all(len(each) <= _MOST_CHARACTERS and _is_clean(each) for each in self.path):
             fix = f"give names of at most {_MOST_CHARACTERS} plain characters"
             raise InvalidInput(PAYLOAD, "has a path with a name that is too long or odd", fix)
-        values = tuple(dict.fromkeys(_scalar(self.name, value) for value in self.values))
+        values = tuple(dict.fromkeys(scalar_text(self.name, value) for value in self.values))
         force_setattr(self, "values", _some(self.name, values))
 
 
-def _scalar(name: str, text: str) -> str:
-    """A JSON text of one value, in the form in which equal values have equal texts."""
+def scalar_text(name: str, text: str) -> str:
+    """Return a JSON text of one value, in the form in which equal values have equal texts.
+
+    :raises InvalidInput: the text is no JSON, no single value, or too long
+    """
     fix = 'give a text in quotes, a number, true, false or null, as in payload.id:42,"A7"'
     if len(text) > _MOST_CHARACTERS:
         raise InvalidInput(name, f"has {len(text)} characters", f"give at most {_MOST_CHARACTERS}")

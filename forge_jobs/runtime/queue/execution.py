@@ -27,8 +27,8 @@ from forge_jobs.handlers.outcomes import (
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.names import check_name
+from forge_jobs.model.payloads import ENCRYPTED_START
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
-from forge_jobs.privacy.encryption import ENCRYPTED_START
 from forge_jobs.runtime.queue.context_calls import NeverAwaited
 from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.injection.job_scope import JobScope, call_in_thread

@@ -13,9 +13,9 @@ from starlette.routing import Route
 from ulid import ULID
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.model.queries.answers import as_filter
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.documents import plain

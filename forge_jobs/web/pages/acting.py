@@ -12,9 +12,9 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from forge_jobs.errors import Conflict, Forbidden, InvalidInput, NotFound
+from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.model.queries.answers import as_filter
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.operating.actions.previews import Apply, read_token
 from forge_jobs.operating.documents import ActionView

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
-from forge_jobs.model.queries.answers import as_filter
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit

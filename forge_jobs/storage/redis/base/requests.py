@@ -94,6 +94,7 @@ class VisitFields(msgspec.Struct, frozen=True, array_like=True):
     :param refused: the verb's row of ``REFUSED``
     :param plans: those of a requeue
     :param step: the step of an action, see ``stepping.lua``. False for none
+    :param seen: hashes of texts by job, False where the filter says nothing of texts
     """
 
     filter: object
@@ -101,6 +102,7 @@ class VisitFields(msgspec.Struct, frozen=True, array_like=True):
     refused: object
     plans: object = False
     step: object = False
+    seen: object = False
 
 
 _REQUESTS: dict[str, type[msgspec.Struct]] = {

@@ -6,27 +6,31 @@ have looked at enough. The next call goes on there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple, TypeVar
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from forge_jobs.clock import to_us
+from forge_jobs.clock import duration_us, to_us
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.queries.matching import Texts, is_deep, texts_match
+from forge_jobs.model.queries.terms import Choice, Compared, Term
 from forge_jobs.storage.cursors import WALKED_ON_REDIS, Place
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.job_rows import decode_error
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.asking import find_by_queue
+from forge_jobs.storage.salvage import UNREADABLE
 
 FilterParts = tuple[object, ...]
 
 
 def filter_parts(which: JobFilter) -> FilterParts:
-    """The argument of ``filters.lua``, without the ids and the queues."""
+    """The argument of ``filters.lua``, without ids, queues and what is said of texts."""
     return item_of(
         "match",
         "parts",
@@ -37,8 +41,30 @@ def filter_parts(which: JobFilter) -> FilterParts:
         key=_or_false(which.unique_key),
         schedule=_or_false(which.schedule),
         before=_instant(which.enqueued_before),
+        terms=tuple(_term(term) for term in which.terms if _is_for_scripts(term)),
         **{"from": _instant(which.enqueued_after)},
     )
+
+
+def _is_for_scripts(term: Term) -> bool:
+    """Return whether scripts check the term. A script knows no name of a queue, and no texts."""
+    return term.name != "queue" and not is_deep(term)
+
+
+def _term(term: Term) -> tuple[object, ...]:
+    if isinstance(term, Choice):
+        return (term.name, term.excluded, term.values)
+    assert isinstance(term, Compared)
+    if isinstance(term.value, timedelta):
+        return (term.name, term.sign, duration_us(term.value), True)
+    value = term.value if isinstance(term.value, int) else to_us(term.value)
+    return (term.name, term.sign, value, False)
+
+
+def _queues_meant(which: JobFilter, names: Iterable[str]) -> list[str]:
+    """Return the queues that terms do not exclude."""
+    about = [term for term in which.terms if isinstance(term, Choice) and term.name == "queue"]
+    return [name for name in names if all((name in term.values) != term.excluded for term in about)]
 
 
 def _or_false(text: str | None) -> object:
@@ -170,8 +196,8 @@ async def _walk(
     db: Database, which: JobFilter, way: _Way, beyond: Place | None, limit: int
 ) -> FoundByTime:
     parts = filter_parts(which)
-    names = which.queues or await queue_names(db)
-    positions = {db.keys.queue(name): beyond for name in names}
+    names = await meant_queues(db, which)
+    positions: dict[str, Place | None] = {db.keys.queue(name): beyond for name in names}
     found: list[tuple[Place, str]] = []
     silent: set[str] = set()
     looked_at = 0
@@ -184,15 +210,19 @@ async def _walk(
             given_up_at = end if len(nearest) < limit else None
             return FoundByTime(nearest[:limit], given_up_at, frozenset(silent))
         size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
-        requests = {base: _request(parts, at, limit, size, way) for base, at in positions.items()}
+        wanted = size if which.deep else limit
+        requests = {base: _request(parts, at, wanted, size, way) for base, at in positions.items()}
         looked_at += size * len(positions)
         positions = {}
         steps = await db.run_some(way.script, requests, _Step)
         if which.queues and steps.silent:
             raise next(iter(steps.silent.values()))
         silent.update(map(queue_of, steps.silent))
+        places = {base: list(step.places()) for base, step in steps.found.items()}
+        if which.deep:
+            places = await _with_texts(db, which, places)
         for base, step in steps.found.items():
-            found += ((place, base) for place in step.places())
+            found += ((place, base) for place in places[base])
             if step.position:
                 positions[base] = Place(step.at, JobId(step.position))
         found.sort(reverse=way.is_descending)
@@ -219,12 +249,75 @@ def _request(
 async def matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:
     """Return those of the jobs that the filter means."""
     parts = filter_parts(which)
-    allowed = {db.keys.queue(name) for name in which.queues}
     located = await find_by_queue(db, ids)
     requests = {
         base: request_of("match", meant=parts, ids=found)
         for base, found in located.items()
-        if not allowed or base in allowed
+        if is_meant_queue(which, base)
     }
     answers = await db.run("match", requests, list[JobId])
+    if which.deep:
+        seen = await texts_seen(db, which, answers)
+        answers = {base: [each for each in ids if each in seen] for base, ids in answers.items()}
     return [(job_id, base) for base, matching in answers.items() for job_id in matching]
+
+
+async def meant_queues(db: Database, which: JobFilter) -> list[str]:
+    """Return the queues whose jobs the filter may mean."""
+    return _queues_meant(which, dict.fromkeys(which.queues or await queue_names(db)))
+
+
+def is_meant_queue(which: JobFilter, base: str) -> bool:
+    """Return whether the filter may mean jobs of the queue with this base."""
+    name = queue_of(base)
+    return (not which.queues or name in which.queues) and bool(_queues_meant(which, [name]))
+
+
+# -- texts -------------------------------------------------------------------------------------
+
+
+class _Texts(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of ``texts.lua`` about a job."""
+
+    payload: str
+    error: str
+    sha: str
+
+    def match(self, terms: Iterable[Term]) -> bool:
+        try:
+            error = decode_error(self.error) if self.error else None
+        except UNREADABLE:
+            error = None
+        newest = f"{error.type}: {error.message}" if error else ""
+        group = error.error_group if error else ""
+        return texts_match(terms, Texts(self.payload, newest, group))
+
+
+async def texts_seen(
+    db: Database, which: JobFilter, ids: Mapping[str, Sequence[JobId]]
+) -> dict[JobId, str]:
+    """Return the jobs whose texts match, each with a hash of the texts that were seen.
+
+    :param ids: by base of their queue
+    """
+    seen: dict[JobId, str] = {}
+    for base, mine in ids.items():
+        for some in portions(mine, _TEXTS_AT_ONCE):
+            answers = await db.run("texts", {base: request_of("texts", ids=some)}, _TEXTS)
+            for job_id, texts in zip(some, answers[base], strict=True):
+                if texts and texts.match(which.deep):
+                    seen[job_id] = texts.sha
+    return seen
+
+
+async def _with_texts(
+    db: Database, which: JobFilter, places: Mapping[str, Sequence[Place]]
+) -> dict[str, list[Place]]:
+    ids = {base: [place.id for place in mine] for base, mine in places.items()}
+    seen = await texts_seen(db, which, ids)
+    return {base: [each for each in mine if each.id in seen] for base, mine in places.items()}
+
+
+_TEXTS = list[_Texts | Literal[False]]
+_TEXTS_AT_ONCE = 50
+"""A payload may be as large as 1 MiB."""

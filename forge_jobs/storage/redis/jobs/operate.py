@@ -1,6 +1,6 @@
 """The verbs of operators, in bounded batches that visit in id order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forge_jobs.model.actions import ActionStep, check_step
@@ -13,8 +13,13 @@ from forge_jobs.storage.redis.base.queues import in_all_queues
 from forge_jobs.storage.redis.base.requests import VisitFields
 from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.base.steps import ITEMS_AT_ONCE, run_in_steps
-from forge_jobs.storage.redis.jobs.filters import filter_parts, oldest
-from forge_jobs.storage.redis.jobs.requeue import requeue, requeue_step
+from forge_jobs.storage.redis.jobs.filters import (
+    filter_parts,
+    is_meant_queue,
+    oldest,
+    texts_seen,
+)
+from forge_jobs.storage.redis.jobs.requeue import requeue, requeue_step, seen_of
 from forge_jobs.storage.redis.locators.asking import find_by_queue
 
 _CHANGED, _REQUESTED = "changed", "requested"
@@ -59,14 +64,19 @@ async def operate(
         visit = await _find(db, which, after, limit)
     else:
         visit = await _find_named(db, which, which.ids, after, limit)
-    parts = filter_parts(which)
+    parts, row = filter_parts(which), REFUSED[verb]
+    seen = await texts_seen(db, which, visit.ids) if which.deep else None
     if step is not None:
-        return await _step(db, verb, parts, visit, step)
+        return await _step(db, verb, (parts, seen), visit, step)
     if verb == "requeue":
-        outcomes = await requeue(db, parts, visit.ids)
+        outcomes = await requeue(db, parts, visit.ids, seen)
     else:
         answers = await run_in_steps(
-            db, verb, visit.ids, lambda _, ids: VisitFields(parts, ids, REFUSED[verb]), _Outcomes
+            db,
+            verb,
+            visit.ids,
+            lambda _, ids: VisitFields(parts, ids, row, seen=seen_of(seen, ids)),
+            _Outcomes,
         )
         outcomes = [outcome for found in answers.values() for outcome in found]
     outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
@@ -74,15 +84,23 @@ async def operate(
 
 
 async def _step(
-    db: Database, verb: str, parts: object, visit: _Visit, step: ActionStep
+    db: Database,
+    verb: str,
+    meant: tuple[object, Mapping[JobId, str] | None],
+    visit: _Visit,
+    step: ActionStep,
 ) -> BulkOutcome:
-    """Take one step of an action: one run of one script, also where no job is left."""
+    """Take one step of an action: one run of one script, also where no job is left.
+
+    :param meant: the filter as scripts take it, and the texts that were seen
+    """
     base = db.keys.queue(step.queue)
     ids, to = visit.ids.get(base, []), visit.cursor
+    parts, seen = meant[0], seen_of(meant[1], ids)
     if verb == "requeue":
-        outcomes, cursor = await requeue_step(db, parts, (base, ids), step, to)
+        outcomes, cursor = await requeue_step(db, parts, (base, ids, seen), step, to)
     else:
-        request = VisitFields(parts, ids, REFUSED[verb], False, packed(step, to))
+        request = VisitFields(parts, ids, REFUSED[verb], False, packed(step, to), seen)
         answer = await db.run_one(verb, base, request, _Outcomes)
         outcomes, cursor = read_step(step, answer, to)
     return _outcome(sorted(outcomes), cursor, is_named=False)
@@ -117,7 +135,7 @@ async def _find_named(
     visited = wanted[:limit]
     located = await find_by_queue(db, visited)
     known = {job_id for ids in located.values() for job_id in ids}
-    meant = {db.keys.queue(name) for name in which.queues} or set(located)
+    meant = {base for base in located if is_meant_queue(which, base)}
     return _Visit(
         {base: ids for base, ids in located.items() if base in meant},
         {base: ids for base, ids in located.items() if base not in meant},

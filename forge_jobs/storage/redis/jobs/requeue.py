@@ -64,23 +64,23 @@ class _Parent(msgspec.Struct, frozen=True, array_like=True):
 async def requeue_step(
     db: Database,
     parts: object,
-    meant: tuple[str, Sequence[JobId]],
+    meant: tuple[str, Sequence[JobId], object],
     step: ActionStep,
     to: str | None,
 ) -> tuple[Outcomes, str | None]:
     """Requeue jobs of one queue in one step of an action. Return outcomes, and the new cursor.
 
-    :param meant: base of the queue, ids
+    :param meant: base of the queue, ids, and the texts that were seen as scripts take them
     """
-    base, ids = meant
+    base, ids, seen = meant
     refused = REFUSED["requeue"]
     for _ in range(_TRIES):
         links: Mapping[str, list[_Link]] = {}
         if ids:
-            asked = {base: VisitFields(parts, ids, refused)}
+            asked = {base: VisitFields(parts, ids, refused, seen=seen)}
             links = await db.run("links", asked, _LINKS)
         plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
-        request = VisitFields(parts, ids, refused, plans.get(base, {}), packed(step, to))
+        request = VisitFields(parts, ids, refused, plans.get(base, {}), packed(step, to), seen)
         answer = await db.run_one("requeue", base, request, Outcomes)
         outcomes, cursor = read_step(step, answer, to)
         if cursor != step.cursor or not ids:
@@ -88,24 +88,31 @@ async def requeue_step(
     raise Unavailable("gave up: other calls kept changing what the same jobs wait for")
 
 
-async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
+async def requeue(
+    db: Database, parts: object, ids: _Ids, seen: Mapping[JobId, str] | None
+) -> Outcomes:
     """Requeue jobs. Return the outcome of each.
 
     :param parts: the filter, as scripts take it
     :param ids: by base of their queue
+    :param seen: see :class:`VisitFields`
     """
     done: Outcomes = []
     refused = REFUSED["requeue"]
     for _ in range(_TRIES):
         links = await run_in_steps(
-            db, "links", ids, lambda _, each: VisitFields(parts, each, refused), _LINKS
+            db,
+            "links",
+            ids,
+            lambda _, each: VisitFields(parts, each, refused, seen=seen_of(seen, each)),
+            _LINKS,
         )
         plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
 
         def request(base: str, each: Sequence[JobId], plans: _AllPlans = plans) -> object:
             known = plans.get(base, {})
             mine = {job_id: known[job_id] for job_id in each if job_id in known}
-            return VisitFields(parts, each, refused, mine)
+            return VisitFields(parts, each, refused, mine, seen=seen_of(seen, each))
 
         answers = await run_in_steps(db, "requeue", ids, request, Outcomes)
         done += (pair for found in answers.values() for pair in found if pair[1] != _AGAIN)
@@ -117,6 +124,11 @@ async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
         if not ids:
             return done
     raise Unavailable("gave up: other calls kept changing what the same jobs wait for")
+
+
+def seen_of(seen: Mapping[JobId, str] | None, ids: Iterable[JobId]) -> object:
+    """Return the hashes of these jobs as scripts take them."""
+    return False if seen is None else {each: seen[each] for each in ids if each in seen}
 
 
 _LINKS = list[_Link]

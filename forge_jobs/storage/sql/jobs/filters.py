@@ -31,7 +31,13 @@ from forge_jobs.storage.cursors import WALKED, Place
 from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.job_rows import tag_patterns
 from forge_jobs.storage.sql.base.tables import jobs, queues
-from forge_jobs.storage.sql.base.transaction import Flavor, Tx
+from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.jobs.matching.terms import (
+    AT_ONCE,
+    HAS_TEXTS,
+    term_conditions,
+    with_texts,
+)
 
 _MOST_LISTS = 256
 _BEYOND_ALL = "~"
@@ -39,6 +45,9 @@ _BEYOND_ALL = "~"
 
 _FEWEST = 200
 """How many jobs of each queue and status are looked at, at least."""
+
+READ = 2_000
+"""How many jobs of one call have their texts read, at most."""
 
 _QUEUE_NAMES = select(queues.c.name)
 _LOOKED_AT = (
@@ -50,6 +59,12 @@ _LOOKED_AT = (
     jobs.c.unique_key,
     jobs.c.schedule,
     jobs.c.enqueued_at,
+    jobs.c.host_id,
+    jobs.c.attempt,
+    jobs.c.crashes,
+    jobs.c.started_at,
+    jobs.c.finished_at,
+    jobs.c.run_at,
 )
 
 
@@ -76,8 +91,10 @@ class Walk(NamedTuple):
     rest: JobFilter
 
 
-def conditions(which: JobFilter, flavor: Flavor, of: Any = jobs.c) -> list[ColumnElement[bool]]:
+def conditions(which: JobFilter, tx: Tx, of: Any = jobs.c) -> list[ColumnElement[bool]]:
     """Return the conditions of every part of the filter that is set, except the ids.
+
+    Jobs that meet the conditions may still fail the deep terms of the filter.
 
     :param of: the columns that are looked at
     """
@@ -91,7 +108,7 @@ def conditions(which: JobFilter, flavor: Flavor, of: Any = jobs.c) -> list[Colum
     found.extend(_is_one_of(column, values) for column, values in choices if values)
     if which.tag is not None:
         patterns = tag_patterns(which.tag)
-        found.append(or_(*(flavor.contains(of.tags, pattern) for pattern in patterns)))
+        found.append(or_(*(tx.flavor.contains(of.tags, pattern) for pattern in patterns)))
     if which.unique_key is not None:
         found.append(of.unique_key.in_(places_of(which.unique_key)))
     if which.schedule is not None:
@@ -100,7 +117,7 @@ def conditions(which: JobFilter, flavor: Flavor, of: Any = jobs.c) -> list[Colum
         found.append(of.enqueued_at < to_us(which.enqueued_before))
     if which.enqueued_after is not None:
         found.append(of.enqueued_at >= to_us(which.enqueued_after))
-    return found
+    return found + term_conditions(which.terms, tx, of)
 
 
 def _is_one_of(column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
@@ -151,34 +168,59 @@ def search(tx: Tx, walks: Sequence[Walk], limit: int) -> tuple[list[Place], list
     ended."""
     found: list[Place] = []
     ends: list[Place] = []
-    if not walks or not is_bounded(walks[0].rest, tx.flavor):
+    if not walks or not is_bounded(walks[0].rest, tx):
         for walk in walks:
-            looked_for = conditions(walk.rest, tx.flavor)
-            found += _places(tx.execute(walk.jobs.where(*looked_for).limit(limit)))
+            meant = walk.jobs.where(*conditions(walk.rest, tx))
+            if walk.rest.deep:
+                found += _matching(tx, walk, _places(tx.execute(meant)), limit)
+            else:
+                found += _places(tx.execute(meant.limit(limit)))
         return found, ends
     most = share(tx, walks)
     for walk in walks:
         first = looked_at(walk, most)
-        looked_for = conditions(walk.rest, tx.flavor, first.c)
         shown = (first.c[name] for name, _ in walk.jobs.selected_columns.items())
-        meant = _places(tx.execute(select(*shown).where(*looked_for).limit(limit)))
-        found += meant
-        if len(meant) < limit:
+        meant = select(*shown).where(*conditions(walk.rest, tx, first.c))
+        if walk.rest.deep:
+            read = max(READ // len(walks), _FEWEST)
+            places = _places(tx.execute(meant.limit(read)))
+            matching = _matching(tx, walk, places, limit)
+            if len(places) == read and len(matching) < limit:
+                found += matching
+                ends.append(places[-1])
+                continue
+        else:
+            matching = _places(tx.execute(meant.limit(limit)))
+        found += matching
+        if len(matching) < limit:
             ends += end_of(tx, walk, most)
     return found, ends
 
 
-def is_bounded(rest: JobFilter, flavor: Flavor) -> bool:
+def _matching(tx: Tx, walk: Walk, places: Sequence[Place], limit: int) -> list[Place]:
+    """Return the first of the jobs whose texts match too."""
+    found: list[Place] = []
+    for start in range(0, len(places), AT_ONCE):
+        some = places[start : start + AT_ONCE]
+        ids = with_texts(tx, walk.rest.deep, [place.id for place in some])
+        found += (place for place in some if place.id in ids)
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def is_bounded(rest: JobFilter, tx: Tx) -> bool:
     """Return whether jobs have to be looked at that may not match, so that a walk has a bound."""
     is_short = rest.ids is not None or rest.unique_key is not None
-    return not is_short and bool(conditions(rest, flavor))
+    return not is_short and bool(conditions(rest, tx))
 
 
 def looked_at(walk: Walk, most: int) -> Subquery:
     """Select the first ``most`` jobs of a walk, with all that conditions look at."""
     shown = set(walk.jobs.selected_columns.keys())
     others = (column for column in _LOOKED_AT if column.key not in shown)
-    return walk.jobs.add_columns(*others).limit(most).subquery("walked")
+    texts = HAS_TEXTS if walk.rest.deep else ()
+    return walk.jobs.add_columns(*others, *texts).limit(most).subquery("walked")
 
 
 def end_of(tx: Tx, walk: Walk, most: int) -> list[Place]:

@@ -25,6 +25,7 @@ from forge_jobs.storage.sql.jobs.children import CUT, forget_edges, tell_childre
 from forge_jobs.storage.sql.jobs.deliveries import unblock_settled
 from forge_jobs.storage.sql.jobs.endings import end_waiting
 from forge_jobs.storage.sql.jobs.filters import conditions, oldest_ids
+from forge_jobs.storage.sql.jobs.matching.terms import with_texts
 from forge_jobs.storage.sql.jobs.metrics import append_events
 from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
@@ -197,11 +198,12 @@ def expire(tx: Tx, limit: int) -> int:
 def _visit(tx: Tx, visit: Visit, verb: _Verb, *, removes: bool = False) -> BulkOutcome:
     if visit.step is not None:
         begin_step(tx, visit.step)
-    meant = _VISITED.where(*conditions(visit.which, tx.flavor), one_of(jobs.c.id, "ids"))
+    meant = _VISITED.where(*conditions(visit.which, tx), one_of(jobs.c.id, "ids"))
     rows = Lockable(meant.order_by(jobs.c.id), removes=removes).lock(tx, visit.ids, LONGER_PAUSES_S)
     found = {*rows, *rows.kept}
     missing = _missing(tx, visit.ids, found) if visit.which.ids and not visit.step else []
-    changes = verb(tx, [rows[each] for each in sorted(rows)])
+    meant_ids = with_texts(tx, visit.which.deep, list(rows)) if visit.which.deep else set(rows)
+    changes = verb(tx, [rows[each] for each in sorted(meant_ids)])
     changes.refused.update(dict.fromkeys(missing, Refusal.NOT_FOUND))
     changes.refused.update((JobId(each), Refusal.LOCKED) for each in rows.kept)
     outcome = BulkOutcome(

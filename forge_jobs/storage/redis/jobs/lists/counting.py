@@ -5,9 +5,8 @@ import msgspec
 from forge_jobs.model.filters import Count, JobFilter
 from forge_jobs.storage.cursors import check_at_most, check_cursor
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.scripts import request_of
-from forge_jobs.storage.redis.jobs.filters import filter_parts, newest
+from forge_jobs.storage.redis.jobs.filters import filter_parts, meant_queues, newest
 from forge_jobs.storage.redis.keys import queue_of
 
 _LISTED = ("kinds", "statuses", "tag", "unique_key", "schedule")
@@ -37,7 +36,7 @@ def _is_listed(which: JobFilter) -> bool:
 
 
 async def _by_sizes(db: Database, which: JobFilter, at_most: int) -> Count:
-    names = which.queues or await queue_names(db)
+    names = await meant_queues(db, which)
     request = request_of("sizes", meant=filter_parts(which))
     requests = {db.keys.queue(name): request for name in names}
     sizes = await db.run_some("sizes", requests, int)

@@ -15,6 +15,7 @@ from forge_jobs.storage.sql.jobs.filters import (
     end_of,
     is_bounded,
     looked_at,
+    newest_ids,
     share,
     walks_by_id,
 )
@@ -23,10 +24,15 @@ from forge_jobs.storage.sql.jobs.filters import (
 def count_jobs(tx: Tx, which: JobFilter, at_most: int, cursor: str | None) -> Count:
     """See ``JobStore.count``."""
     check_at_most(at_most)
-    walks = walks_by_id(tx, which, ("", check_cursor(cursor)), is_newest=True)
-    if is_bounded(walks[0].rest, tx.flavor):
+    before = check_cursor(cursor)
+    if which.deep:
+        # Texts are read here, and not by the database.
+        found = newest_ids(tx, which, before, at_most + 1)
+        return _counted(len(found.ids), at_most, found.looked_at)
+    walks = walks_by_id(tx, which, ("", before), is_newest=True)
+    if is_bounded(walks[0].rest, tx):
         return _of_a_walk(tx, walks, at_most)
-    looked_for = conditions(walks[0].rest, tx.flavor)
+    looked_for = conditions(walks[0].rest, tx)
     # In order: else a planner that does not know the bound may read the table from the begin.
     ids = [walk.jobs.where(*looked_for) for walk in walks]
     return _counted(_sum(tx, ids, at_most), at_most, None)
@@ -39,7 +45,7 @@ def _of_a_walk(tx: Tx, walks: Sequence[Walk], at_most: int) -> Count:
     meant = []
     for walk in walks:
         first = looked_at(walk, most)
-        looked_for = conditions(walk.rest, tx.flavor, first.c)
+        looked_for = conditions(walk.rest, tx, first.c)
         if end is not None:
             looked_for.append(first.c.id >= end)
         meant.append(select(first.c.id).where(*looked_for))

@@ -13,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, literal, select, text, tuple_
 
 from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.jobs import TERMINAL, JobStatus
+from forge_jobs.model.queries.terms import Compared
 from forge_jobs.storage.cursors import Place
 from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.levels import levels_of
@@ -20,6 +21,7 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import FINISHED, READY, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.filters import Walk, search
+from forge_jobs.storage.sql.jobs.matching.terms import time_bound
 
 _QUEUE_NAMES = select(queues.c.name)
 _LEVELS = levels_of(queues.c.name)
@@ -72,11 +74,11 @@ def in_order(tx: Tx, which: JobFilter, order: JobOrder, beyond: Place | None, li
 
 
 def _walks(tx: Tx, which: JobFilter, order: JobOrder, beyond: Place | None) -> list[Walk]:
+    bounds = _in_time(tx, which, order)
     if which.ids is not None:
-        named = msgspec.structs.replace(which, ids=which.ids)
-        return [_walk(order, [jobs.c.id.in_(which.ids)], named, beyond)]
+        return [_walk(order, [jobs.c.id.in_(which.ids), *bounds], which, beyond)]
     if which.unique_key is not None:
-        return [_walk(order, [], which, beyond)]
+        return [_walk(order, bounds, which, beyond)]
     names = sorted(set(which.queues or tx.execute(_QUEUE_NAMES).scalars()))
     if order == "finished":
         statuses = sorted(set(which.statuses or TERMINAL) & TERMINAL)
@@ -93,13 +95,22 @@ def _walks(tx: Tx, which: JobFilter, order: JobOrder, beyond: Place | None) -> l
         )
         lines = tx.execute(_LINES, {"names": names}).all() if waiting else []
         parts = ((jobs.c.queue == line.name, jobs.c.priority == line.priority) for line in lines)
-    return [_walk(order, part, rest, beyond) for part in parts]
+    return [_walk(order, (*part, *bounds), rest, beyond) for part in parts]
+
+
+def _in_time(tx: Tx, which: JobFilter, order: JobOrder) -> list[ColumnElement[bool]]:
+    """The bounds of the filter on the time of the order: a range of the index."""
+    of_time = (term for term in which.terms if term.name == order and isinstance(term, Compared))
+    return [time_bound(term, tx, _WAYS[order].at) for term in of_time]
 
 
 def _walk(
     order: JobOrder, part: Iterable[ColumnElement[bool]], rest: JobFilter, beyond: Place | None
 ) -> Walk:
     way = _WAYS[order]
+    # The index has these already.
+    left = tuple(term for term in rest.terms if term.name != order)
+    rest = msgspec.structs.replace(rest, terms=left)
     key = tuple_(way.at, jobs.c.id)
     statement = select(way.at.label("at"), jobs.c.id).where(*part, text(way.listed))
     if beyond is not None:

@@ -2,7 +2,7 @@
 -- Finds matching jobs beyond one id, ascending or descending, by a walk over the narrowest lists
 -- that hold them all. Looks at a bounded number. Answers { ids, where the walk stopped }, '' at the
 -- end.
--- uses: places filters listing
+-- uses: places terms filters listing
 local function from(key, beyond, is_descending, most)
   local edge = beyond ~= '' and '(' .. beyond
   if is_descending then

@@ -1,7 +1,7 @@
 -- no-writes
 -- Finds matching jobs that stand in a line, behind one place, the earliest due time first. Looks at a
 -- bounded number. Answers { ids, where the walk stopped, the times of these jobs, the time of the stop }.
--- uses: places filters ranks
+-- uses: places terms filters ranks
 local function handle(base, request)
   local meant, beyond, wanted, visited, at = unpack(request)
   local filter, keys = read_filter(meant), {}

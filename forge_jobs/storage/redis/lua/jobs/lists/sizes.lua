@@ -1,6 +1,6 @@
 -- no-writes
 -- Counts the jobs of a filter by one kind of list: by status, kind, tag, key or schedule alone.
--- uses: places filters listing
+-- uses: places terms filters listing
 local function handle(base, request)
   local meant = unpack(request)
   local _, size = narrowest(base, read_filter(meant))

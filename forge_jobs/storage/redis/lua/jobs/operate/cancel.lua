@@ -1,6 +1,6 @@
 -- allow-oom
 -- Cancels waiting jobs, and asks the owners of running ones.
--- uses: jobs letters endings cancels places filters events visits stepping
+-- uses: jobs letters endings cancels places terms filters events seen visits stepping
 local function cancel(base, job)
   if job.status == 'in_progress' then
     redis.call('HSET', base .. ':j:' .. job.id, 'cancel', '1', 'more', '1')

@@ -1,6 +1,6 @@
 -- no-writes
 -- Answers the ids of jobs that the filter means.
--- uses: places filters
+-- uses: places terms filters
 local function handle(base, request)
   local meant, ids = unpack(request)
   local filter = read_filter(meant)

@@ -1,6 +1,6 @@
 -- allow-oom
 -- Lets blocked jobs run without the parents that hold them.
--- uses: jobs edges places filters events visits stepping
+-- uses: jobs edges places terms filters events seen visits stepping
 local function release(base, job)
   local waits, released = unsettled(base, job.id), 0
   for index = 1, #waits, 2 do

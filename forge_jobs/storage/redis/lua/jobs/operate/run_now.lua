@@ -1,6 +1,6 @@
 -- allow-oom
 -- Makes pending and failed jobs due now.
--- uses: jobs places filters visits stepping
+-- uses: jobs places terms filters seen visits stepping
 local function run_now(base, job)
   if job.run_at > now then
     if not job.hold then

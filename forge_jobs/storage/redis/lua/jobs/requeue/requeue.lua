@@ -2,7 +2,7 @@
 -- jobs that have yet to end. request: as visit takes one, and per job with edges a plan: { refusal or
 -- false, { { parent, edge, the edge from now on } .. } }. A job whose edges are not those of the plan
 -- stays: 'again'.
--- uses: jobs letters endings edges places filters events visits stepping requeueing handing
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing
 local plans
 
 -- Returns why the job is not requeued by the plan, and the edges of the plan. 'again': the job is not as

@@ -1,7 +1,14 @@
 -- Matches jobs with a filter. A filter comes as { kinds, statuses, causes, tag, key, schedule, enqueued
--- before, enqueued from }. A part that is not set is false, or empty when the part is a list.
+-- before, enqueued from, terms }. A part that is not set is false, or empty when the part is a list. Used
+-- with terms.
 
 local FILTERED = { 'status', 'kind', 'cause', 'key', 'schedule', 'tags', 'enqueued' }
+
+-- The same and those that terms are about.
+local FURTHER = {
+  'status', 'kind', 'cause', 'key', 'schedule', 'tags', 'enqueued', 'host', 'attempt', 'crashes',
+  'started', 'finished', 'run_at',
+}
 
 local function set_of(list)
   local set = {}
@@ -12,16 +19,12 @@ local function set_of(list)
 end
 
 local function read_filter(parts)
-  local kinds, statuses, causes, tag, key, schedule, before, from = unpack(parts)
+  local kinds, statuses, causes, tag, key, schedule, before, from, terms = unpack(parts)
   return {
     kinds = kinds, statuses = statuses, tag = tag, key = key, schedule = schedule,
     before = before, from = from,
-    is_kind = set_of(kinds), is_status = set_of(statuses), is_cause = set_of(causes),
+    terms = terms, is_kind = set_of(kinds), is_status = set_of(statuses), is_cause = set_of(causes),
   }
-end
-
-local function is_tagged(tags, tag)
-  return tags ~= nil and string.find('\n' .. tags .. '\n', '\n' .. tag .. '\n', 1, true) ~= nil
 end
 
 -- job needs the fields of FILTERED
@@ -34,16 +37,18 @@ local function is_meant(filter, job)
     and (not filter.tag or is_tagged(job.tags, filter.tag))
     and (not filter.before or job.enqueued < filter.before)
     and (not filter.from or job.enqueued >= filter.from)
+    and (#filter.terms == 0 or meets_all(filter.terms, job))
 end
 
 -- Returns whether the job exists and is meant.
 local function matches(base, filter, id)
-  local values = read_fields(base .. ':j:' .. id, unpack(FILTERED))
+  local fields = #filter.terms > 0 and FURTHER or FILTERED
+  local values = read_fields(base .. ':j:' .. id, unpack(fields))
   if not values[1] then
     return false
   end
-  local job = {}
-  for index, field in ipairs(FILTERED) do
+  local job = { id = id }
+  for index, field in ipairs(fields) do
     job[field] = values[index] or nil
   end
   job.enqueued = whole(job.enqueued, 0)

@@ -1,5 +1,5 @@
--- Does a verb of operators to each of the named jobs that the filter means. Used with jobs.lua and
--- filters.lua.
+-- Does a verb of operators to each of the named jobs that the filter means. Used with jobs.lua,
+-- filters.lua and seen.lua.
 
 local WAITING = { blocked = true, pending = true, failed = true }
 
@@ -23,7 +23,7 @@ local function visit(base, request, verb, of_none)
     local job = load(base, id)
     if not job then
       outcomes[#outcomes + 1] = { id, of_none and of_none(base, id) or 'not_found' }
-    elseif not filter or matches(base, filter, id) then
+    elseif (not filter or matches(base, filter, id)) and not has_changed(base, id, request[VISIT.seen]) then
       local refused = refused_by(row, job)
       outcomes[#outcomes + 1] = refused and { id, refused } or { id, verb(base, job) }
       if request[VISIT.step] and outcomes[#outcomes][2] == 'again' then

@@ -1,28 +1,22 @@
 """From a query to the filter that every store answers, and from a filter to a query.
 
-The language has more terms than the stores can answer by now. A query with such a term is refused
-whole and names the term: a part that is left out would select jobs that were not meant.
+Parts that stores have an index for become fields of the filter. All others become its terms.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.model.queries.terms import Choice, Compared, JobQuery, Term
+from forge_jobs.model.queries.terms import AGES, Choice, Compared, JobQuery, Sign, Term
 
 _MICROSECOND = timedelta(microseconds=1)
 _LISTS = {"queue": "queues", "kind": "kinds", "status": "statuses", "cause": "causes", "id": "ids"}
 _SINGLE = {"tag": "tag", "schedule": "schedule", "key": "unique_key"}
 _WHOLE = {"status": tuple(JobStatus), "cause": tuple(Cause)}
 """Terms of which all values are known, so that those which are not excluded can be named."""
-
-_ANSWERED = (
-    "queue, kind, status, cause, tag, schedule, key, id and enqueued, and exclude statuses and "
-    "causes"
-)
 
 
 def is_relative(query: JobQuery) -> bool:
@@ -45,11 +39,11 @@ def as_filter(query: JobQuery, now: datetime) -> JobFilter:
                 # All statuses, or all causes, are excluded. An empty part would mean any of them.
                 return JobFilter(ids=())
     for name, field in _SINGLE.items():
-        text = _only(name, query.terms)
-        if text is not None:
-            parts[field] = text
+        for term in query.terms:
+            if field not in parts and isinstance(term, Choice) and _is_single(term, name):
+                parts[field] = term.values[0]
     parts |= _enqueued(query.terms, now)
-    _check_answered(query.terms)
+    parts["terms"] = _rest(query.terms, now)
     return JobFilter(**parts)  # type: ignore[arg-type] # fields by the tables above
 
 
@@ -70,7 +64,7 @@ def query_of(which: JobFilter) -> JobQuery:
         terms.append(Compared("enqueued", ">=", which.enqueued_after))
     if which.enqueued_before is not None:
         terms.append(Compared("enqueued", "<", which.enqueued_before))
-    return JobQuery(tuple(terms))
+    return JobQuery((*terms, *which.terms))
 
 
 def _among(name: str, terms: Iterable[Term]) -> tuple[str, ...] | None:
@@ -80,22 +74,48 @@ def _among(name: str, terms: Iterable[Term]) -> tuple[str, ...] | None:
         if isinstance(term, Choice) and term.name == name and not term.excluded:
             found = term.values
     for term in terms:
-        if isinstance(term, Choice) and term.name == name and term.excluded:
-            if name not in _WHOLE:
-                raise _unanswered(name, "is excluded, which stores cannot do yet")
+        if name in _WHOLE and isinstance(term, Choice) and term.name == name and term.excluded:
             left = _WHOLE[name] if found is None else found
             found = tuple(value for value in left if value not in term.values)
     return tuple(map(JobId, found)) if name == "id" and found else found
 
 
-def _only(name: str, terms: Iterable[Term]) -> str | None:
-    found = [term for term in terms if isinstance(term, Choice) and term.name == name]
-    if any(term.excluded for term in found):
-        raise _unanswered(name, "is excluded, which stores cannot do yet")
-    values = [value for term in found for value in term.values]
-    if len(values) > 1:
-        raise _unanswered(name, "has several values, which stores cannot look for yet")
-    return values[0] if values else None
+def _is_single(term: Choice, name: str) -> bool:
+    """Return whether the term is one value of a part of a filter that takes one."""
+    return term.name == name and not term.excluded and len(term.values) == 1
+
+
+def _rest(terms: Iterable[Term], now: datetime) -> tuple[Term, ...]:
+    """The terms that are no fields of a filter, with instants for ages."""
+    left: list[Term] = []
+    taken: set[str] = set()
+    for term in terms:
+        name = term.name
+        if isinstance(term, Choice):
+            is_field = name in _LISTS and (not term.excluded or name in _WHOLE)
+            is_first = name not in taken and any(_is_single(term, each) for each in _SINGLE)
+            if is_field or is_first:
+                taken.add(name)
+                continue
+        if name == "enqueued":
+            continue
+        left.append(_settled(term, now))
+    return tuple(left)
+
+
+def _settled(term: Term, now: datetime) -> Term:
+    """The term with an instant for an age."""
+    if not isinstance(term, Compared) or term.name not in AGES:
+        return term
+    try:
+        sign, at = instant_of(term, now)
+        return Compared(term.name, sign, at)
+    except OverflowError:
+        raise _beyond(term.name) from None
+
+
+def _beyond(name: str) -> InvalidInput:
+    return InvalidInput(name, "is a time that no calendar has", "give a nearer one")
 
 
 def _enqueued(terms: Iterable[Term], now: datetime) -> dict[str, object]:
@@ -109,8 +129,7 @@ def _enqueued(terms: Iterable[Term], now: datetime) -> dict[str, object]:
             is_later, at = _bound(term, now)
             (after if is_later else before).append(at)
         except OverflowError:
-            fix = "give a nearer one"
-            raise InvalidInput("enqueued", "is a time that no calendar has", fix) from None
+            raise _beyond("enqueued") from None
     bounds: dict[str, object] = {}
     if after:
         bounds["enqueued_after"] = max(after)
@@ -124,24 +143,22 @@ def _bound(term: Compared, now: datetime) -> tuple[bool, datetime]:
 
     Times are whole microseconds: later than one is at or after the next.
     """
-    sign = term.sign
-    if isinstance(term.value, timedelta):
-        # A greater age is an earlier time.
-        at = now - term.value
-        sign = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[sign]  # type: ignore[assignment]
-    else:
-        assert isinstance(term.value, datetime)
-        at = term.value
+    sign, at = instant_of(term, now)
     is_later = sign in {">", ">="}
     return is_later, at + _MICROSECOND if sign in {">", "<="} else at
 
 
-def _check_answered(terms: Iterable[Term]) -> None:
-    for term in terms:
-        name = term.name
-        if name not in _LISTS and name not in _SINGLE and name != "enqueued":
-            raise _unanswered(name, "cannot be answered by stores yet")
+_TURNED: Mapping[Sign, Sign] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
-def _unanswered(name: str, problem: str) -> InvalidInput:
-    return InvalidInput(name, problem, f"leave it out. Stores look for {_ANSWERED}")
+def instant_of(term: Compared, now: datetime) -> tuple[Sign, datetime]:
+    """Return how times compare, and with which instant.
+
+    :param term: about a time, with an instant or an age
+    :raises OverflowError: no calendar has this time
+    """
+    if isinstance(term.value, timedelta):
+        # A greater age is an earlier time.
+        return _TURNED[term.sign], now - term.value
+    assert isinstance(term.value, datetime)
+    return term.sign, term.value

@@ -1,0 +1,1 @@
+"""From queries of the filter language to the filters that stores answer."""

@@ -1,0 +1,1 @@
+"""Terms of filters as SQL."""
