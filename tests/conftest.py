@@ -106,6 +106,7 @@ _SHARED_STATEMENTS = (
     "operator_events",
     "operators",
     "overruled",
+    "place",
     "place_in_queue",
     "queue_retry",
     "reads",

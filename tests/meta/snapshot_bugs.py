@@ -115,7 +115,7 @@ SNAPSHOT_BUGS = (
     Bug(
         "place: jobs of one instant come before, whatever their ids",
         (
-            "tests/conformance/test_place_in_queue.py::test_the_place_of_a_job_is_how_many_are_claimed_before",
+            "tests/conformance/test_place.py::test_the_place_of_a_job_is_how_many_are_claimed_before",
         ),
         (
             Edit(
@@ -128,7 +128,7 @@ SNAPSHOT_BUGS = (
     Bug(
         "place: a priority counts whole",
         (
-            "tests/conformance/test_place_in_queue.py::test_the_place_of_a_job_is_how_many_are_claimed_before",
+            "tests/conformance/test_place.py::test_the_place_of_a_job_is_how_many_are_claimed_before",
         ),
         (
             Edit(

@@ -37,7 +37,9 @@ async def test_a_role_that_may_not_create_the_schema_is_told_so(its_url: str) ->
 
 
 async def test_a_role_that_may_not_read_the_tables_of_another_is_told_so(its_url: str) -> None:
-    all_of_them = "INSERT, UPDATE, DELETE on forge_counters, forge_edges, forge_events and .*; "
+    all_of_them = (
+        "INSERT, UPDATE, DELETE on forge_action_jobs, forge_action_parts, forge_actions and .*; "
+    )
     await refused(its_url, f".*{all_of_them}.*USAGE on forge_events_id_seq, .*")
 
 

@@ -17,7 +17,7 @@ local function handle(base, request)
   end
   forget(base)
   redis.call('HSET', key, 'at', text(now), 'document', document)
-  redis.call('EXPIRE', key, seconds)
+  redis.call('PEXPIRE', key, seconds * 1000)
   redis.call('ZADD', base .. ':actions', 0, id)
   return true
 end

@@ -4,7 +4,7 @@ local function handle(base, request)
   local key = base .. ':act:' .. id
   if redis.call('HSETNX', key, 'state', 'running') == 1 then
     redis.call('HSET', key, 'cursor', '')
-    redis.call('EXPIRE', key, seconds)
+    redis.call('PEXPIRE', key, seconds * 1000)
   end
   return true
 end

@@ -21,7 +21,7 @@ local function note_outcomes(base, id, outcomes, seconds)
   end
   if #met > 0 then
     redis.call('RPUSH', base .. ':acted:' .. id, unpack(met))
-    redis.call('EXPIRE', base .. ':acted:' .. id, seconds)
+    redis.call('PEXPIRE', base .. ':acted:' .. id, seconds * 1000)
   end
 end
 
