@@ -12,7 +12,12 @@ import uvicorn
 from msgspec import Struct
 from playwright.async_api import Browser, async_playwright
 
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import JobId
 from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.queues import QueueEdit
+from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.ports import free_ports
@@ -26,10 +31,12 @@ class Site(Struct, frozen=True):
     """The dashboard of a scene.
 
     :param address: without a slash at the end
+    :param actions: verbs of actions that have a record, and their ids
     """
 
     address: str
     scene: Scene
+    actions: dict[str, str]
 
 
 @pytest.fixture(scope="session")
@@ -62,11 +69,20 @@ async def serving(backend: str, folder: Path) -> AsyncIterator[Site]:
             running = asyncio.ensure_future(server.serve())
             await wait_until(lambda: server.started, description="the server has started")
             try:
-                yield Site(f"http://127.0.0.1:{port}", scene)
+                actions = await _acted(storage, actor, scene)
+                yield Site(f"http://127.0.0.1:{port}", scene, actions)
             finally:
                 server.should_exit = True
                 await running
     await pass_on(backend, folder)
+
+
+async def _acted(storage: Storage, actor: Actor, scene: Scene) -> dict[str, str]:
+    async with Operator(storage, actor) as operator:
+        await operator.release_held_jobs(JobFilter(ids=(JobId(scene.jobs["done"]),)))
+        await operator.set_queue("images", QueueEdit(max_workers=7))
+        found = (await operator.list_actions()).actions
+        return {action.verb: action.id for action in found}
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ def pages_of(site: Site) -> dict[str, str]:
         "schedule": "/cron/nightly",
         "limits": "/limits",
         "store": "/store",
+        "audit": "/audit",
+        **{f"action-{verb}": f"/audit/{action_id}" for verb, action_id in site.actions.items()},
         "preview": "/act/requeue_jobs?q=status:dead,done",
         "problem": "/queues/none",
     }

@@ -141,6 +141,22 @@ ACTIONS = (
 
 PAGES = (
     Bug(
+        "page: the preview of an undo asks for no right",
+        ("tests/web/test_audit.py::test_an_action_on_a_record_needs_the_right_of_the_action",),
+        (Edit("forge_jobs/web/pages/acting.py", "        visit.actor.act(action.verb)\n", ""),),
+    ),
+    Bug(
+        "page: an action that has ended can be aborted",
+        ("tests/web/test_audit.py::test_an_action_on_many_has_a_page",),
+        (
+            Edit(
+                "forge_jobs/web/pages/audit.py",
+                "if action.state is ActionState.RUNNING:\n        return",
+                "if action.parts:\n        return",
+            ),
+        ),
+    ),
+    Bug(
         "page: many jobs are changed without the typed number",
         ("tests/web/test_many.py::test_a_change_of_many_jobs_is_typed",),
         (

@@ -16,7 +16,7 @@ from tests.web.test_hostile import hostile
 
 pytestmark = pytest.mark.anyio
 
-PAGES = ("/", "/jobs", "/errors", "/queues", "/pods", "/cron", "/limits", "/store")
+PAGES = ("/", "/jobs", "/errors", "/queues", "/pods", "/cron", "/limits", "/store", "/audit")
 
 
 async def page(client: httpx.AsyncClient, path: str, status: int = 200) -> str:

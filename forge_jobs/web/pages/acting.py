@@ -3,8 +3,8 @@
 import asyncio
 import shlex
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,10 +21,12 @@ from forge_jobs.operating.documents import ActionView
 from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.queues import QueueEdit
 from forge_jobs.operating.schedules import ScheduleEdit
-from forge_jobs.web.pages.deeds import DEEDS, REASONS, Deed
+from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.words import number
 from forge_jobs.web.problems import Refused
+
+R = TypeVar("R")
 
 TYPED_ABOVE = 1_000
 """The number of jobs is typed above so many."""
@@ -56,7 +58,8 @@ def _meant(visit: Visit) -> _Meant:
     deed = DEEDS.get(visit.name("operation"))
     if deed is None:
         raise NotFound("there is no such action")
-    if not visit.actor.access.allows(deed.operation):
+    # A record asks for the right of its own action, which the operator checks.
+    if deed not in ACTION_DEEDS and not visit.actor.access.allows(deed.operation):
         raise Forbidden(visit.actor.name, deed.operation)
     fields = tuple(visit.request.query_params.multi_items())
     return _Meant(deed=deed, fields=fields)
@@ -82,6 +85,9 @@ async def act_page(visit: Visit) -> Shown:
         return await _done(visit, meant)
     if meant.deed.verb:
         return await _preview_of_jobs(visit, meant)
+    if meant.deed in ACTION_DEEDS:
+        action = await visit.operator.get_action(meant.value("name"))
+        visit.actor.act(action.verb)
     return _preview_of_name(visit, meant)
 
 
@@ -167,7 +173,8 @@ def _curl(meant: _Meant, request: Request) -> str:
     if meant.deed.verb:
         body = {"ids": list(meant.ids)} if meant.ids else {"q": meant.value("q")}
     else:
-        route = route.replace("/{name}", link("", meant.value("name")))
+        named = link("", meant.value("name"))
+        route = route.replace("/{name}", named).replace("/{action_id}", named)
         body = {key: _typed(value) for key, value in meant.fields if key != "name"}
     root = request.scope.get("root_path", "")
     words = ["curl", "-X", method, f"http://{request.url.netloc}{root}{API}{route}"]
@@ -185,6 +192,8 @@ def _typed(value: str) -> Any:
 def _back(visit: Visit, meant: _Meant) -> str:
     root = visit.request.scope.get("root_path", "")
     operation = meant.deed.operation
+    if meant.deed in ACTION_DEEDS:
+        return link(root, "audit", meant.value("name"))
     if meant.deed.verb:
         if len(meant.ids) == 1:
             return link(root, "jobs", meant.ids[0])
@@ -201,10 +210,12 @@ def _back(visit: Visit, meant: _Meant) -> str:
 
 async def _done(visit: Visit, meant: _Meant) -> Shown:
     form = await _form(visit.request)
-    again = token = ""
+    again = record = ""
+    is_left = False
     try:
         action = await _apply(visit, meant, form)
         lines = outcome(meant.deed, action) if action else [_good(meant)]
+        record = action.id if action else ""
         headline = "Done"
     except (Conflict, InvalidInput, NotFound) as error:
         lines = [{"mark": "bad", "text": str(error)}]
@@ -212,9 +223,17 @@ async def _done(visit: Visit, meant: _Meant) -> Shown:
         again = visit.request.url.query if meant.deed.verb else ""
     except _StillAtWork:
         lines = [{"mark": "warn", "text": "Some of the jobs are left. Go on to take the rest."}]
-        headline, token = "Still at work", form["token"]
-    values = {"headline": headline, "lines": lines, "back": _back(visit, meant)}
-    values |= {"again": again, "token": token, "typed": form.get("typed", "")}
+        headline, is_left = "Still at work", True
+    values = {
+        "headline": headline,
+        "lines": lines,
+        "back": _back(visit, meant),
+        "again": again,
+        "record": record,
+        "is_left": is_left,
+        "token": form.get("token", ""),
+        "typed": form.get("typed", ""),
+    }
     return Shown(template="acted.html", title=headline, values=values)
 
 
@@ -239,7 +258,7 @@ async def _apply(visit: Visit, meant: _Meant, form: Mapping[str, str]) -> Action
     deed = meant.deed
     if not deed.verb:
         method = getattr(visit.operator, deed.operation)
-        await method(meant.value("name"), *_edit(meant))
+        await _bounded(method(meant.value("name"), *_edit(meant)))
         return None
     token = form.get("token", "")
     ticket = read_token(token)
@@ -251,9 +270,13 @@ async def _apply(visit: Visit, meant: _Meant, form: Mapping[str, str]) -> Action
             "typed", "is not the number of jobs that match", f"type {number(ticket.count)}"
         )
     reason = form.get("reason", "").replace("\0", "").strip()
+    return await _bounded(visit.operator.apply_action(Apply(token=token, reason=reason)))
+
+
+async def _bounded(call: Awaitable[R]) -> R:
     try:
         async with asyncio.timeout(LONGEST):
-            return await visit.operator.apply_action(Apply(token=token, reason=reason))
+            return await call
     except TimeoutError:
         raise _StillAtWork from None
 

@@ -150,7 +150,29 @@ LIMIT_DEEDS = (
     ),
 )
 
-DEEDS = {deed.operation: deed for deed in (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS)}
+ACTION_DEEDS = (
+    Deed(
+        operation="abort_action",
+        label="Abort",
+        danger=True,
+        consequence="The action ends between two steps. What the steps before have changed stays.",
+    ),
+    Deed(
+        operation="continue_action",
+        label="Go on",
+        consequence="The steps that are left are taken, each once, also beside another driver.",
+    ),
+    Deed(
+        operation="undo_action",
+        label="Undo",
+        consequence="The value before is written back, as an action of its own. Refused when "
+        "somebody has changed the value since.",
+    ),
+)
+
+_ALL = (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS, *ACTION_DEEDS)
+
+DEEDS = {deed.operation: deed for deed in _ALL}
 """The actions that have a preview page."""
 
 

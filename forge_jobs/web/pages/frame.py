@@ -32,6 +32,7 @@ TABS = (
     ("Cron", "/cron"),
     ("Limits", "/limits"),
     ("Store", "/store"),
+    ("Audit", "/audit"),
 )
 
 

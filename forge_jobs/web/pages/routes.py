@@ -4,6 +4,7 @@ from starlette.routing import Route
 
 from forge_jobs.web.pages.acting import act_page
 from forge_jobs.web.pages.assets import ASSETS
+from forge_jobs.web.pages.audit import action_page, audit_page
 from forge_jobs.web.pages.cron import cron_page, schedule_page
 from forge_jobs.web.pages.errors import errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
@@ -29,5 +30,7 @@ def page_routes(source: Source) -> list[Route]:
         page(source, "/cron/{name}", schedule_page),
         page(source, "/limits", limits_page),
         page(source, "/store", store_page),
+        page(source, "/audit", audit_page),
+        page(source, "/audit/{action_id}", action_page),
         page(source, "/act/{operation}", act_page, ("GET", "POST")),
     ]
