@@ -7,8 +7,8 @@ from msgspec import structs
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.actions import ActionState
+from forge_jobs.model.answering.filters import query_of
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.queries.answers import query_of
 from forge_jobs.model.queries.writing import format_query
 from forge_jobs.operating.access import Access
 from forge_jobs.operating.actions.values import value_of
