@@ -5,11 +5,13 @@ import contextlib
 import ipaddress
 import secrets
 from collections.abc import Collection, Mapping
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_jobs.reports import reporter
+from forge_jobs.web.pages.assets import STATIC
 from forge_jobs.web.problems import Refused, answer, refusal_of, unavailable
 
 logger = reporter(__name__)
@@ -25,18 +27,32 @@ MAX_SECONDS = 30.0
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBES = frozenset({"/healthz", "/readyz"})
 
+_OWN_ORIGIN = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
+_OF_FILES = ("script-src", "style-src", "img-src", "font-src")
+
 HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; "
-        "base-uri 'none'"
-    ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+def policy(root: str) -> str:
+    """Return the Content-Security-Policy: files come from this origin and from the own folder.
+
+    Browsers enforce both policies of the header. The first one names the origin, and the second
+    the folder on any host, so the answer holds no name that a request has given.
+
+    :param root: the prefix of the dashboard, "" without one
+    """
+    folder = f"*:*{quote(root)}{STATIC}/"
+    return f"{_OWN_ORIGIN}, {'; '.join(f'{name} {folder}' for name in _OF_FILES)}"
 
 
 class Guard:
@@ -58,7 +74,7 @@ class Guard:
             return
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        sending = _Sending(send, request_id)
+        sending = _Sending(send, request_id, policy(scope.get("root_path", "")))
         try:
             self._check(scope)
             body = await _body(scope, receive)
@@ -163,9 +179,10 @@ class _Receiving:
 class _Sending:
     """Adds the headers that every answer has."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, policy: str) -> None:
         self._send = send
         self._request_id = request_id
+        self._policy = policy
         self.has_started = False
 
     async def __call__(self, message: Message) -> None:
@@ -174,6 +191,7 @@ class _Sending:
             message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self._request_id
+            headers["Content-Security-Policy"] = self._policy
             for name, value in HEADERS.items():
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")

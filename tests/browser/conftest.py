@@ -11,6 +11,10 @@ import pytest
 import uvicorn
 from msgspec import Struct
 from playwright.async_api import Browser, async_playwright
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
@@ -58,11 +62,16 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def serving(backend: str, folder: Path) -> AsyncIterator[Site]:
-    """Serve the dashboard on a store of this kind while a pod works there."""
+async def serving(backend: str, folder: Path, prefix: str = "") -> AsyncIterator[Site]:
+    """Serve the dashboard on a store of this kind while a pod works there.
+
+    :param prefix: mount the dashboard there, in an application that serves files of its own
+    """
     async with BACKENDS[backend](folder, None) as storage, playing(storage) as scene:
         actor = Actor(name="ada", access=ALL)
         app = dashboard(storage, authorize=lambda _: actor, hosts=())
+        if prefix:
+            app = Starlette(routes=[Mount(prefix, app), Route("/uploads/{name}", _uploaded)])
         with free_ports() as port:
             config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
             server = uvicorn.Server(config)
@@ -70,11 +79,18 @@ async def serving(backend: str, folder: Path) -> AsyncIterator[Site]:
             await wait_until(lambda: server.started, description="the server has started")
             try:
                 actions = await _acted(storage, actor, scene)
-                yield Site(f"http://127.0.0.1:{port}", scene, actions)
+                yield Site(f"http://127.0.0.1:{port}{prefix}", scene, actions)
             finally:
                 server.should_exit = True
                 await running
     await pass_on(backend, folder)
+
+
+async def _uploaded(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name.endswith(".js"):
+        return Response("document.title = 'taken'", media_type="text/javascript")
+    return Response("body { color: red }", media_type="text/css")
 
 
 async def _acted(storage: Storage, actor: Actor, scene: Scene) -> dict[str, str]:

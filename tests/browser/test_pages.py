@@ -169,3 +169,30 @@ async def test_the_policy_of_the_pages_stops_foreign_code(browser: Browser, site
     )
     assert await watched.page.title() != "taken"
     assert any("Content Security Policy" in each for each in watched.complaints)
+
+
+@pytest.mark.parametrize("prefix", ["/admin/jobs", "/a, b; c/\u00fc"])
+async def test_files_of_the_host_application_do_not_run_in_the_pages(
+    browser: Browser, tmp_path: Path, prefix: str
+) -> None:
+    async with serving("sqlite", tmp_path, prefix) as site:
+        page = await browser.new_page()
+        await page.goto(f"{site.address}/")
+        assert await page.evaluate("document.styleSheets[0].cssRules.length") > 10
+        own = await page.locator("link[rel=stylesheet]").get_attribute("href")
+        host = site.address.removesuffix(prefix)
+        elsewhere = host.replace("127.0.0.1", "localhost")
+        loaded = await page.evaluate(
+            """(addresses) => Promise.all(addresses.map((address) => new Promise((resolve) => {
+                const isScript = address.endsWith(".js");
+                const element = document.createElement(isScript ? "script" : "link");
+                element.rel = "stylesheet";
+                element[isScript ? "src" : "href"] = address;
+                element.onload = () => resolve(true);
+                element.onerror = () => resolve(false);
+                document.head.append(element);
+            })))""",
+            [own, f"{host}/uploads/x.js", f"{host}/uploads/x.css", f"{elsewhere}{own}"],
+        )
+        assert loaded == [True, False, False, False]
+        assert await page.title() != "taken"

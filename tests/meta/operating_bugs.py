@@ -141,6 +141,11 @@ ACTIONS = (
 
 PAGES = (
     Bug(
+        "page: files of the host application run in the pages",
+        ("tests/web/test_guard.py::test_files_come_from_the_own_folder_below_any_prefix",),
+        (Edit("forge_jobs/web/guard.py", "{quote(root)}{STATIC}/", "/"),),
+    ),
+    Bug(
         "page: the preview of an undo asks for no right",
         ("tests/web/test_audit.py::test_an_action_on_a_record_needs_the_right_of_the_action",),
         (Edit("forge_jobs/web/pages/acting.py", "        visit.actor.act(action.verb)\n", ""),),

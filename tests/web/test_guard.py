@@ -83,6 +83,19 @@ async def test_every_answer_forbids_frames_and_foreign_content(local: httpx.Asyn
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
+async def test_files_come_from_the_own_folder_below_any_prefix(sqlite: Storage) -> None:
+    inner = dashboard(sqlite, authorize=lambda _: ADA)
+    host = Starlette(routes=[Mount("/a, b; c", inner)])
+    async with client_of(host) as client:
+        answer = await client.get("/a, b; c/healthz", headers={"Host": "evil.example"})
+
+    origin, folder = answer.headers["Content-Security-Policy"].split(", ")
+    assert "script-src 'self'" in origin
+    for name in ("script-src", "style-src", "img-src", "font-src"):
+        assert f"{name} *:*/a%2C%20b%3B%20c/static/" in folder.split("; ")
+    assert "evil" not in str(answer.headers)
+
+
 async def test_a_problem_carries_the_request_id_of_the_header(local: httpx.AsyncClient) -> None:
     answer = await local.get("/nowhere")
 
