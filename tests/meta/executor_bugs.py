@@ -12,6 +12,20 @@ def _bug(name: str, module: str, old: str, new: str, test: str) -> Bug:
 
 EXECUTOR_BUGS = [
     _bug(
+        "process: a write to a guardian that is gone hides how the program ended",
+        "guarded",
+        "        self.data_received(unread(self._socket))\n",
+        "",
+        "last_words.py::test_a_command_to_a_guardian_that_is_gone_hides_no_end",
+    ),
+    _bug(
+        "process: a write to a child that is gone hides the outcome",
+        "supply",
+        "        self.data_received(unread(self._socket))\n",
+        "",
+        "last_words.py::test_an_answer_to_a_child_that_is_gone_hides_no_outcome",
+    ),
+    _bug(
         "process: a clean-up is interrupted by the stop that the run has heard of",
         "child",
         "        if run.handler.run is not None and run.stop_reason is not None:\n",

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -48,6 +49,19 @@ class ProgramEnd(Struct, frozen=True):
         return f"was killed by {name}"
 
 
+def unread(connection: socket.socket | None) -> bytes:
+    """Return what a lost connection still holds, for ``connection_lost``.
+
+    A write to a socket whose other end has gone ends the connection before the last words of the
+    other end are read.
+    """
+    parts = []
+    with suppress(OSError):
+        while connection is not None and (part := connection.recv(256 * 1024)):
+            parts.append(part)
+    return b"".join(parts)
+
+
 class GuardedProgram(asyncio.Protocol):
     """A started program. Ends, with all descendants, at the latest when the pod does."""
 
@@ -59,6 +73,7 @@ class GuardedProgram(asyncio.Protocol):
         self._loop = loop
         self._guardian: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._lines = b""
         self._end: ProgramEnd | None = None
         self._refused = 0
@@ -105,6 +120,7 @@ class GuardedProgram(asyncio.Protocol):
             raise self._never_started(error) from error
         finally:
             theirs.close()
+        self._socket = ours
         await self._loop.create_connection(lambda: self, sock=ours)
         try:
             await asyncio.shield(self._started)
@@ -168,6 +184,7 @@ class GuardedProgram(asyncio.Protocol):
                 self._started.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.data_received(unread(self._socket))
         if not self._started.done():
             self._refused = errno.ESRCH
             self._started.set_result(None)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import sys
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ import msgspec
 from forge_jobs.model.ids import HostId
 from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.executors.guarded import GuardedProgram, NoProcess, ProgramEnd
+from forge_jobs.runtime.executors.guarded import GuardedProgram, NoProcess, ProgramEnd, unread
 from forge_jobs.runtime.executors.messages import (
     Call,
     Ended,
@@ -62,6 +63,7 @@ class Child(asyncio.Protocol):
         self._calls = calls
         self._frames = Frames(FromChild)
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._loaded: asyncio.Future[str] = self._loop.create_future()
         self._answer: asyncio.Future[Ended | ProgramEnd] | None = None
         self._retired = False
@@ -88,6 +90,7 @@ class Child(asyncio.Protocol):
                 str(descriptor),
                 json.dumps(path),
             ]
+            self._socket = ours
             try:
                 await self._loop.create_connection(lambda: self, sock=ours)
                 await self.program.start(argv, inherited=(descriptor,))
@@ -168,6 +171,7 @@ class Child(asyncio.Protocol):
             self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.data_received(unread(self._socket))
         if not self._retired:
             # Of a process that ends, the guardian tells in a moment. Another one is cut off.
             self.retire()
