@@ -265,15 +265,3 @@ async def test_a_failed_job_is_requeued_although_it_holds_the_key_itself(
     job_id = await enqueue_one(storage, unique=KEY)
     await run_one(storage, lease, failed(DAY))
     assert (await storage.jobs.requeue(only(job_id))).changed == (job_id,)
-
-
-async def test_a_job_that_has_expired_holds_the_key_until_the_next_sweep(
-    storage: Storage, clock: ManualClock
-) -> None:
-    job_id = await enqueue_one(storage, unique=KEY, expires_at=clock.now() + SECOND)
-    clock.advance(SECOND)
-    [outcome] = await storage.jobs.enqueue([new_job(unique=KEY)])
-    assert (outcome.job_id, outcome.deduplicated) == (job_id, True)
-    assert await storage.jobs.expire(10) == 1
-    [outcome] = await storage.jobs.enqueue([new_job(unique=KEY)])
-    assert not outcome.deduplicated

@@ -53,7 +53,7 @@ def answer_alone(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome] | N
     :raises Conflict: as :func:`enqueue` does
     :raises NotFound: as :func:`enqueue` does
     """
-    batch = _Batch(tx, requests)
+    batch = _Batch(tx, requests, locks=False)
     outcomes = [batch.admit(request) for request in requests]
     return None if batch.has_news() else outcomes
 
@@ -61,10 +61,10 @@ def answer_alone(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome] | N
 class _Batch:
     """The state of one call: jobs stored already, and requests admitted so far."""
 
-    def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
+    def __init__(self, tx: Tx, requests: Sequence[NewJob], *, locks: bool = True) -> None:
         self._tx = tx
         self._stored = _read_stored(tx, [request.id for request in requests])
-        self._keys = Keys(tx, requests)
+        self._keys = Keys(tx, requests, locks=locks)
         self._accepted: dict[str, NewJob] = {}
         # A dropped request stands for the job that holds its key, also as a parent.
         self._stands_for: dict[str, JobId] = {}
@@ -83,6 +83,7 @@ class _Batch:
 
     def _admit_keyed(self, request: NewJob, unique: Unique) -> EnqueueOutcome:
         keys = self._keys
+        keys.leave_expired(request)
         holder = keys.holder(request)
         if holder is None:
             opener = keys.cooling_down(request) if unique.mode == "cooldown" else None

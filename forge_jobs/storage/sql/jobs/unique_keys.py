@@ -1,7 +1,8 @@
 """Unique keys: who holds them, and what requests change of jobs that wait.
 
 The jobs that a call may change are locked before the call decides, in id order together with the
-parents that the call names. The index of active jobs decides between calls that store.
+parents that the call names. The index of active jobs decides between calls that store. A holder that
+waits and has expired is ended by the call that meets the holder.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ from sqlalchemy import Row, bindparam, or_, select, text, update
 
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, JobStatus, NewJob, Unique
+from forge_jobs.model.jobs import After, Cause, JobStatus, NewJob, Unique
 from forge_jobs.model.unique.keys import (
     FOLLOWING,
     REPLACED,
@@ -32,6 +33,7 @@ from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
+from forge_jobs.storage.sql.jobs.endings import end_waiting
 from forge_jobs.storage.sql.progress.notes import forget_steps
 
 Key = tuple[str, str]
@@ -42,7 +44,7 @@ _BLOCKED, _IN_PROGRESS = JobStatus.BLOCKED.value, JobStatus.IN_PROGRESS.value
 
 # Queue by queue: SQLite looks up a list of pairs by scanning. Without IS NOT NULL, which SQLite
 # would take for a range to scan: the list of keys implies that condition.
-_HOLDERS = select(jobs.c.unique_key, jobs.c.id, jobs.c.status).where(
+_HOLDERS = select(jobs.c.unique_key, jobs.c.id, jobs.c.status, jobs.c.expires_at).where(
     jobs.c.queue == bindparam("queue"),
     one_of(jobs.c.unique_key, "keys"),
     text(ACTIVE),
@@ -55,6 +57,7 @@ _LOCK = (
         jobs.c.enqueued_at,
         jobs.c.fingerprint,
         jobs.c.token,
+        jobs.c.expires_at,
     )
     .where(one_of(jobs.c.id, "ids"))
     .order_by(jobs.c.id)
@@ -95,19 +98,25 @@ class Holder:
     enqueued_at: int = 0
     fingerprint: str = ""
     has_run: bool = False
+    expires_at: int | None = None
 
     @property
     def is_follow_up(self) -> bool:
         return self.status == _BLOCKED and is_following(self.place)
 
+    def has_expired(self, now: int) -> bool:
+        waits = self.status != _IN_PROGRESS
+        return waits and self.expires_at is not None and self.expires_at <= now
+
 
 class Keys:
     """The keys of one call.
 
+    :param locks: False for a call that only looks, and that leaves changes to another one
     :raises Overtaken: a job that holds one of the keys has ended meanwhile
     """
 
-    def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
+    def __init__(self, tx: Tx, requests: Sequence[NewJob], *, locks: bool = True) -> None:
         self._tx = tx
         self._changes: dict[JobId, dict[str, Any]] = {}
         self._begun: set[JobId] = set()
@@ -116,33 +125,42 @@ class Keys:
         self._merged: dict[JobId, JobId] = {}
         self._noted: list[dict[str, Any]] = []
         self._stored_anew: list[Key] = []
+        self._expired: list[JobId] = []
         keyed = [(one, one.unique) for one in requests if one.unique is not None]
         self._held: dict[Key, list[Holder]] = {}
         if not keyed:
             return
         found = key_holders(tx, ((one.queue, unique.key) for one, unique in keyed))
         self._held = {
-            key: [Holder(JobId(row.id), row.unique_key, row.status) for row in rows]
+            key: [
+                Holder(JobId(row.id), row.unique_key, row.status, expires_at=row.expires_at)
+                for row in rows
+            ]
             for key, rows in found.items()
         }
         replacing = [(one, unique) for one, unique in keyed if unique.mode in REPLACING]
         if replacing:
             self._merged = _replacements(tx, [one.id for one, _ in replacing])
-            self._lock(replacing, requests)
+        if locks:
+            self._lock(keyed, requests)
         cooling = {(one.queue, unique.key) for one, unique in keyed if unique.mode == "cooldown"}
         if cooling:
             self._windows = _windows(tx, cooling)
 
     def _lock(self, keyed: Sequence[tuple[NewJob, Unique]], requests: Sequence[NewJob]) -> None:
-        """Lock the jobs that may be changed or followed, and the parents that the call names.
+        """Lock the jobs that may be changed, followed or ended, and the parents that the call names.
 
         A running job is locked for the first follow-up alone, so that the end of the job seldom
         meets a lock.
         """
         holders: dict[JobId, Holder] = {}
         for one, unique in keyed:
-            held = sorted(self._held_by(one), key=lambda each: not each.is_follow_up)[:1]
-            for target in held:
+            held = sorted(self._held_by(one), key=lambda each: not each.is_follow_up)
+            expired = [each for each in held if each.has_expired(self._tx.now)]
+            if unique.mode not in REPLACING:
+                held = expired
+            # The end of one of two leaves the other one to be changed.
+            for target in held if expired else held[:1]:
                 if target.status != _IN_PROGRESS or unique.mode in FOLLOWING:
                     holders[target.id] = target
         if not holders:
@@ -158,6 +176,7 @@ class Keys:
                     raise Overtaken
                 holder.status, holder.run_at = row.status, row.run_at
                 holder.enqueued_at, holder.fingerprint = row.enqueued_at, row.fingerprint
+                holder.expires_at = row.expires_at
                 # Before the first claim the token is the time of the enqueue.
                 holder.has_run = row.token != row.enqueued_at
         if holders:
@@ -172,6 +191,13 @@ class Keys:
         return any(
             one.id == job_id and one.is_follow_up for held in self._held.values() for one in held
         )
+
+    def leave_expired(self, request: NewJob) -> None:
+        """Take the key from jobs that wait and have expired. :meth:`write_before` ends them."""
+        held = self._held_by(request)
+        for one in [each for each in held if each.has_expired(self._tx.now)]:
+            held.remove(one)
+            self._expired.append(one.id)
 
     def holder(self, request: NewJob) -> Holder | None:
         """Return the job that holds the key: of two the one that may run."""
@@ -240,17 +266,19 @@ class Keys:
             tx.wake_queue(request.queue)
 
     def has_changes(self) -> bool:
-        """Return whether a job that waits is to be changed."""
-        return bool(self._noted)
+        """Return whether a job that waits is to be changed or ended."""
+        return bool(self._noted or self._expired)
 
     def write_before(self) -> None:
-        """Open windows and change jobs, before the new jobs are stored.
+        """End expired jobs, open windows and change jobs, before the new jobs are stored.
 
         The checkpoint and the steps of a job that has run are of the content before.
 
         :raises Overtaken: another call has opened a window of one of the keys
         """
         tx = self._tx
+        if self._expired:
+            end_waiting(tx, sorted(self._expired), Cause.EXPIRED)
         for key in sorted(self._opened):
             self._open(key, self._opened[key])
         if self._changes:

@@ -41,8 +41,8 @@ local function plan_jobs(base, request)
   end
   -- A stored job has a locator. Where another step has written the locators, there is one in any case.
   any = any or #request[ENQUEUE.locators] == 0 and is_any_stored(base, request[ENQUEUE.jobs])
-  local plan = { jobs = {}, words = {}, all_new = true, replacing = {} }
-  local call = { accepted = {}, held = {}, merged = {}, replacing = plan.replacing, may_be_stored = any }
+  local plan = { jobs = {}, words = {}, all_new = true, replacing = {}, expired = {} }
+  local call = { accepted = {}, held = {}, merged = {}, replacing = plan.replacing, expired = plan.expired, may_be_stored = any }
   local templates = {}
   for number, fields in ipairs(request[ENQUEUE.templates]) do
     templates[number] = to_template(fields)

@@ -27,6 +27,9 @@ local function store_planned(base, request)
       duplicates = duplicates + 1
     end
   end
+  for _, id in ipairs(request.plan.expired) do
+    cancel_waiting(base, load(base, id), 'expired')
+  end
   if #fresh > 0 then
     if not has_queue(base) then
       if type(request[ENQUEUE.names]) == 'string' then

@@ -64,5 +64,5 @@ local function is_follow_up(base, id, call)
     return accepted.follows ~= nil
   end
   local status, place = unpack(read_fields(base .. ':j:' .. id, 'status', 'key'))
-  return status == 'blocked' and is_following(place)
+  return status == 'blocked' and is_following(place) and not call.expired[id]
 end

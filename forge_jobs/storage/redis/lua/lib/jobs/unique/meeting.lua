@@ -29,6 +29,23 @@ local function give_content(job, call, target)
   return target.follows and 'replaced+' or 'replaced', target.id
 end
 
+-- Takes the key from jobs that wait and have expired. The call ends them, see storing.lua. Where no job of
+-- the queue has expired that is one look in a call.
+local function leave_expired(base, held, call)
+  if call.may_expire == nil then
+    call.may_expire = redis.call('ZCOUNT', base .. ':expiring', '-inf', now_text) > 0
+  end
+  for index = call.may_expire and #held or 0, 1, -1 do
+    local holder = held[index]
+    look(base, holder)
+    local expires = CHANGEABLE[holder.status] and redis.call('ZSCORE', base .. ':expiring', holder.id)
+    if expires and tonumber(expires) <= now then
+      table.remove(held, index)
+      call.expired[#call.expired + 1], call.expired[holder.id] = holder.id, true
+    end
+  end
+end
+
 -- Returns the word for a request that is not stored yet, and the job that stands for the request.
 local function meet(base, job, call)
   local mode = job.mode
@@ -37,6 +54,9 @@ local function meet(base, job, call)
     return is_follow_up(base, merged, call) and 'replaced+' or 'replaced', merged
   end
   local held = holders_of(base, job, call)
+  if held[1] then
+    leave_expired(base, held, call)
+  end
   local holder, last = held[1], held[#held]
   if not holder then
     local opener = mode == 'cooldown' and cooling_down(base, job.key)
