@@ -6,7 +6,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, Cause, JobStatus, NewJob
+from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, JobStatus, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.protocols import Storage
@@ -51,7 +51,7 @@ async def test_a_job_that_has_expired_gives_the_key_to_the_request(
     held = (await ask(storage, expiring(clock))).job_id
     clock.advance(SECOND)
     outcome = await ask(storage, keyed(mode, 2))
-    assert not (outcome.deduplicated or outcome.replaced or outcome.follow_up)
+    assert outcome == EnqueueOutcome(outcome.job_id)
     assert outcome.job_id != held
     await assert_expired(storage, held)
     await assert_holds(storage, outcome.job_id)

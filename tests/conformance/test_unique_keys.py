@@ -16,7 +16,6 @@ from tests.support.factories import (
     DAY,
     LEASE,
     QUEUE,
-    SECOND,
     claim_for,
     claim_one,
     counters,

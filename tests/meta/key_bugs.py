@@ -121,6 +121,25 @@ _IN_SQL = (
         "            forget_steps(tx, self._begun)\n",
         "",
     ),
+    _sql(
+        "expired: the holder keeps the key",
+        "expired_holders",
+        "        keys.leave_expired(request)\n",
+        "",
+        module="enqueue",
+    ),
+    _sql(
+        "expired: the holder is not ended by a request that is dropped",
+        "expired_holders",
+        "        if self._expired:\n            end_waiting",
+        "        if self._expired and self._stored_anew:\n            end_waiting",
+    ),
+    _sql(
+        "expired: a running holder loses the key",
+        "expired_holders",
+        "        return waits and self.expires_at is not None",
+        "        return self.expires_at is not None",
+    ),
 )
 
 _ON_REDIS = (
@@ -276,6 +295,20 @@ _ON_REDIS = (
         "  local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'\n",
         "  local refused = refusal(base, job)\n",
     ),
+    _lua(
+        "expired: the holder keeps the key",
+        "expired_holders",
+        f"{_UNIQUE}meeting",
+        "    leave_expired(base, held, call)\n",
+        "",
+    ),
+    _lua(
+        "expired: the holder is not ended",
+        "expired_holders",
+        "lib/jobs/enqueue/storing",
+        "    end_expired(base, request.plan.expired)\n",
+        "",
+    ),
 )
 
 _FOLLOW_UPS = "tests/backends/postgres/test_keys_of_follow_ups.py::test_"
@@ -315,6 +348,18 @@ _ON_POSTGRES = (
                 "forge_jobs/storage/sql/migrations/0013_keys_of_follow_ups.postgresql.sql",
                 " forge_enqueue.unique_key || E'\\x1f1',\n",
                 "\n",
+            ),
+        ),
+        "postgres",
+    ),
+    Bug(
+        "key on postgres: expired: a caller's call that only looks drops the request",
+        (f"{_FOLLOW_UPS}a_caller_gets_the_key_of_a_job_that_has_expired",),
+        (
+            Edit(
+                f"{_SQL}unique_keys.py",
+                "bool(self._noted or self._expired)",
+                "bool(self._noted)",
             ),
         ),
         "postgres",

@@ -1,13 +1,15 @@
 """Follow-ups whose holder has ended, as callers' transactions and ``forge_enqueue`` see them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from forge_jobs.errors import Conflict
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, EnqueueOutcome, Unique
+from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked, beside_notices
 from tests.support.callers import OPENERS, Opener, drivers_own
@@ -20,6 +22,7 @@ from tests.support.factories import (
     done,
     enqueue_one,
     finish,
+    get_job,
     new_job,
     only,
     register,
@@ -28,6 +31,8 @@ from tests.support.keyed import ask, hand_over, keyed, running_with_follow_up
 from tests.support.postgres import raw
 
 pytestmark = pytest.mark.anyio
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -124,3 +129,18 @@ async def test_the_look_is_part_of_the_one_statement(storage: Storage, url: str)
         assert beside_notices(seen) == 1
         await end(True)
     assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 51
+
+
+@pytest.mark.parametrize("mode", ["keep", "error", "replace"])
+@pytest.mark.parametrize("opener", OPENERS, ids=lambda opener: opener.__name__)
+async def test_a_caller_gets_the_key_of_a_job_that_has_expired(
+    storage: Storage, url: str, opener: Opener, mode: UniqueMode
+) -> None:
+    held = await enqueue_one(storage, unique=Unique("k"), expires_at=LONG_AGO)
+    async with opener(url) as (connection, end):
+        [outcome] = await storage.jobs.enqueue([keyed(mode)], connection=connection)
+        assert outcome == EnqueueOutcome(outcome.job_id)
+        assert (await get_job(storage, held)).status is JobStatus.PENDING
+        await end(True)
+    assert (await get_job(storage, held)).cause is Cause.EXPIRED
+    assert (await ask(storage, keyed("keep"))).job_id == outcome.job_id

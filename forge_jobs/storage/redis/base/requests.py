@@ -29,7 +29,6 @@ class EnqueueRequest(msgspec.Struct, frozen=True, array_like=True):
     defaults: str
     locators: object
     jobs: object
-    duplicates: int
     expected: object
     names: object
     marks: object

@@ -285,7 +285,6 @@ class _Call:
             defaults=_DEFAULTS,
             locators=[ids.item(key) for key, ids in locators.items()],
             jobs=jobs,
-            duplicates=plan.duplicates(indexes),
             expected=plan.expected(sent),
             names=queue in self._listed if is_cluster else f"{keys.fleet}:queues",
             marks=self._locating.marks(sent) if is_cluster else (),
@@ -375,16 +374,13 @@ class _Plan:
         self.links = links
 
     def writing(self, indexes: Sequence[int]) -> Sequence[int]:
-        """The requests that store a job or change one."""
+        """The requests that may write: also one that is dropped may end a job that has expired."""
         words = self.words
         return indexes if words is None else [i for i in indexes if words[i][0] in WRITING]
 
     def expected(self, indexes: Sequence[int]) -> "list[tuple[str, str]] | bool":
         """Return the words that these requests must get again, or nothing is stored."""
         return self.words is not None and [self.words[i] for i in indexes]
-
-    def duplicates(self, indexes: Iterable[int]) -> int:
-        return sum(self.words[i][0] == "duplicate" for i in indexes) if self.words else 0
 
 
 _NO_PLAN = _Plan(None, Edges(), {})

@@ -6,8 +6,8 @@ from forge_jobs.model.jobs import EnqueueOutcome
 NEW = frozenset({"new", "new+"})
 """A job is stored. The ``+`` says that the job waits as a follow-up."""
 
-WRITING = NEW | {"replaced", "replaced+"}
-"""A job is stored or changed."""
+WRITING = NEW | {"replaced", "replaced+", "duplicate"}
+"""A job is stored or changed, or an expired holder of a key may have to end."""
 
 
 def outcome_of(word: str, job_id: str) -> EnqueueOutcome:

@@ -1,8 +1,8 @@
 """Unique keys: who holds them, and what requests change of jobs that wait.
 
 The jobs that a call may change are locked before the call decides, in id order together with the
-parents that the call names. The index of active jobs decides between calls that store. A holder that
-waits and has expired is ended by the call that meets the holder.
+parents that the call names. The index of active jobs decides between calls that store. The call
+that meets a holder which waits and has expired ends that holder.
 """
 
 from collections import defaultdict
@@ -148,19 +148,14 @@ class Keys:
             self._windows = _windows(tx, cooling)
 
     def _lock(self, keyed: Sequence[tuple[NewJob, Unique]], requests: Sequence[NewJob]) -> None:
-        """Lock the jobs that may be changed, followed or ended, and the parents that the call names.
+        """Lock the jobs that may change, end or be followed, and the parents that the call names.
 
         A running job is locked for the first follow-up alone, so that the end of the job seldom
         meets a lock.
         """
         holders: dict[JobId, Holder] = {}
         for one, unique in keyed:
-            held = sorted(self._held_by(one), key=lambda each: not each.is_follow_up)
-            expired = [each for each in held if each.has_expired(self._tx.now)]
-            if unique.mode not in REPLACING:
-                held = expired
-            # The end of one of two leaves the other one to be changed.
-            for target in held if expired else held[:1]:
+            for target in self._targets(one, unique):
                 if target.status != _IN_PROGRESS or unique.mode in FOLLOWING:
                     holders[target.id] = target
         if not holders:
@@ -181,6 +176,15 @@ class Keys:
                 holder.has_run = row.token != row.enqueued_at
         if holders:
             raise Overtaken
+
+    def _targets(self, request: NewJob, unique: Unique) -> list[Holder]:
+        """Return the holders that the request may change, follow or end."""
+        held = sorted(self._held_by(request), key=lambda each: not each.is_follow_up)
+        expired = [each for each in held if each.has_expired(self._tx.now)]
+        if unique.mode not in REPLACING:
+            return expired
+        # The end of one of two leaves the other one to be changed.
+        return held if expired else held[:1]
 
     def merged_into(self, request: NewJob) -> JobId | None:
         """Return the job that has taken the content of the request before."""

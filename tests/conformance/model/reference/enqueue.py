@@ -12,7 +12,7 @@ from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, JobStatus, NewJob, Unique
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, length
-from tests.conformance.model.reference.ends import add_handover
+from tests.conformance.model.reference.ends import add_handover, end_waiting
 from tests.conformance.model.reference.state import REPLACED, TOLD, ZERO, Edge, ModelJob, World
 
 _CHANGED = ("jobs", "queues", "counts", "handovers", "windows", "replacements", "forgotten")
@@ -59,6 +59,7 @@ class _Call:
         replaces = unique.mode in ("replace", "debounce", "keep-last")
         if replaces and taken is not None and taken[1] > world.now:
             return self._replaced(request, taken[0])
+        self._end_expired(request.queue, unique.key)
         held = world.holders(request.queue, unique.key)
         if not held:
             return self._first(request, unique)
@@ -75,6 +76,22 @@ class _Call:
             world.jobs[request.id].follow_up = True
             return EnqueueOutcome(request.id, follow_up=True)
         return self._drop(request, held[0].id)
+
+    def _end_expired(self, queue: str, key: str) -> None:
+        """End jobs that hold the key, wait, and have expired."""
+        world = self._world
+        expired = [
+            job.id
+            for job in world.holders(queue, key)
+            if job.status is not JobStatus.IN_PROGRESS and world.is_expired(job)
+        ]
+        if expired:
+            # Copies: a refused call ends nothing.
+            world.jobs = {
+                job.id: replace(job, edges={each: replace(e) for each, e in job.edges.items()})
+                for job in world.jobs.values()
+            }
+            end_waiting(world, [world.jobs[each] for each in expired], Cause.EXPIRED)
 
     def _first(self, request: NewJob, unique: Unique) -> EnqueueOutcome:
         """Store a request whose key no active job has, unless the key cools down."""

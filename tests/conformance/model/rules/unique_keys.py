@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.jobs import NewJob, Unique
+from forge_jobs.model.jobs import After, NewJob, Unique
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import COMMON, RARE, SECOND, queue
 from tests.conformance.model.rules.lives import Lives
@@ -151,6 +151,31 @@ class UniqueKeys(Lives):
         for _ in range(2):
             self.put_in([self.keyed(name, key, "cooldown", 2 * SECOND)])
             self.operate("cancel", *(each.id for each in self.world.holders(name, key)))
+
+    @rule(name=queue, how=st.sampled_from(["failed", "snoozed"]), again=mode, w=window)
+    def expired_holders_of_keys(self, name: str, how: str, again: str, w: timedelta) -> None:
+        """Ask for keys whose holders wait and have expired, one of them with a follow-up."""
+        self.open(self._known(name))
+        keys = [self.new_id() for _ in range(3)]
+        soon = self.clock.now() + w
+        for key in keys[:2]:
+            self.put_in([self.keyed(name, key, "keep-last", priority=-3, expires_at=soon)])
+        claims = self.take(name, self.new_pod(), 1, 1)
+        follow_up = self.keyed(name, keys[0], "keep-last", expires_at=soon + w)
+        self.put_in([follow_up])
+        self.end(claims, ENDINGS[how])
+        self.put_in([self.keyed(name, keys[2], "cooldown", w * 2, expires_at=soon)])
+        child = self.new_request(name, after=(After(follow_up.id, "continue"),))
+        self.put_in([child])
+        for _ in range(2):
+            self.clock.advance(w)
+            parent = self.new_request(name)
+            asked = [self.keyed(name, key, again, w * 2, payload='{"x": 1}') for key in keys]
+            linked = self.new_request(name, after=(After(parent.id, "continue"),))
+            self.put_in([*asked, parent, linked])
+            self.put_in([self.keyed(name, key, "keep") for key in keys])
+            self.look_at_jobs()
+        self.read_and_deliver("settle")
 
     @rule(name=queue, w=window)
     def quiet_of_a_key(self, name: str, w: timedelta) -> None:

@@ -5,9 +5,9 @@
 -- their template. locators is a list of { hash, ids, known }, empty when another step has written
 -- them. Then marks has the mark of each job's locator, false for a locator that is written later.
 -- names is the set of all queues, or, where that lies elsewhere, whether this queue has been added.
--- duplicates counts the jobs that were dropped before. expected has the findings of a step before
--- for each job, else false: with other findings nothing is stored. links are of children in this
--- queue, or in others of the same step, with parents in this queue. See linking.lua.
+-- expected has the findings of a step before for each job, else false: with other findings nothing
+-- is stored. links are of children in this queue, or in others of the same step, with parents in this
+-- queue. See linking.lua. Expired jobs that held a key of a request end first.
 -- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
 
 local function note_unlocated(base, index, id, marks)
@@ -18,7 +18,7 @@ end
 
 local function store_planned(base, request)
   local fresh, replacing = {}, request.plan.replacing
-  local duplicates = request[ENQUEUE.duplicates] + #replacing
+  local duplicates = #replacing
   for index, job in ipairs(request.plan.jobs) do
     if job.is_new then
       fresh[#fresh + 1] = job
@@ -27,8 +27,8 @@ local function store_planned(base, request)
       duplicates = duplicates + 1
     end
   end
-  for _, id in ipairs(request.plan.expired) do
-    cancel_waiting(base, load(base, id), 'expired')
+  if request.plan.expired[1] then
+    end_expired(base, request.plan.expired)
   end
   if #fresh > 0 then
     if not has_queue(base) then

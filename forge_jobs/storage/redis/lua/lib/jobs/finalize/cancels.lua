@@ -5,3 +5,9 @@ local function cancel_waiting(base, job, cause)
   end_job(base, job, 'cancelled', cause, {})
   count(cause)
 end
+
+local function end_expired(base, ids)
+  for _, id in ipairs(ids) do
+    cancel_waiting(base, load(base, id), 'expired')
+  end
+end
