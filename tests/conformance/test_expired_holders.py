@@ -1,5 +1,7 @@
 """Holders of unique keys that wait and have expired: the request that meets one ends the job."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -31,7 +33,7 @@ MODES: tuple[UniqueMode, ...] = ("keep", "error", "replace", "cooldown", "deboun
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
-def expiring(clock: ManualClock, mode: UniqueMode = "keep", **fields: object) -> NewJob:
+def expiring(clock: ManualClock, mode: UniqueMode = "keep", **fields: Any) -> NewJob:
     return keyed(mode, expires_at=clock.now() + SECOND, **fields)
 
 

@@ -354,7 +354,7 @@ _ON_POSTGRES = (
     ),
     Bug(
         "key on postgres: expired: a caller's call that only looks drops the request",
-        (f"{_FOLLOW_UPS}a_caller_gets_the_key_of_a_job_that_has_expired",),
+        (f"{_FOLLOW_UPS}a_caller_whose_request_is_dropped_ends_the_job_that_has_expired",),
         (
             Edit(
                 f"{_SQL}unique_keys.py",

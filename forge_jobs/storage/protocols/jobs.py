@@ -63,6 +63,9 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, Swep
           the request becomes the holder's follow-up: a job that is blocked until the holder has
           ended, in whichever way. The next requests change that follow-up
 
+        A holder that waits and has expired first ends as :meth:`expire` ends one, in the same step.
+        The request is decided without that holder. A call that fails ends none.
+
         Without an active holder the request is stored, in mode ``cooldown`` unless a request in
         that mode was stored less than its ``window`` ago, whatever has become of its job. Only a
         stored request opens a window. A changed job is due as the request asks, in ``debounce`` at

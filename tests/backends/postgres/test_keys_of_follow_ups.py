@@ -21,6 +21,7 @@ from tests.support.factories import (
     counters,
     done,
     enqueue_one,
+    failed,
     finish,
     get_job,
     new_job,
@@ -144,3 +145,19 @@ async def test_a_caller_gets_the_key_of_a_job_that_has_expired(
         await end(True)
     assert (await get_job(storage, held)).cause is Cause.EXPIRED
     assert (await ask(storage, keyed("keep"))).job_id == outcome.job_id
+
+
+async def test_a_caller_whose_request_is_dropped_ends_the_job_that_has_expired(
+    storage: Storage, url: str, lease: PodLease
+) -> None:
+    held = (await ask(storage, keyed("keep-last"))).job_id
+    claimed = await claim_one(storage, lease)
+    follow_up = (await ask(storage, keyed("keep-last", 2))).job_id
+    assert await finish(storage, claimed, failed(DAY))
+    async with raw(url) as connection:
+        await connection.execute("UPDATE forge_jobs SET expires_at = 1 WHERE id = $1", held)
+    async with OPENERS[0](url) as (connection, end):
+        [outcome] = await storage.jobs.enqueue([keyed("keep")], connection=connection)
+        await end(True)
+    assert outcome == EnqueueOutcome(follow_up, deduplicated=True)
+    assert (await get_job(storage, held)).cause is Cause.EXPIRED
