@@ -10,6 +10,7 @@ import msgspec
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.objectives import Objective
+from forge_jobs.operating import documents
 from forge_jobs.operating.operations import API
 from forge_jobs.web.api.binding import Argument, Bound, bound_operations
 from forge_jobs.web.problems import MEDIA_TYPE, TITLES, Problem
@@ -27,6 +28,11 @@ _FORMS: dict[Any, dict[str, Any]] = {
     JobFilter: {"type": "string", "examples": ["queue:gh status:dead"]},
     Iterable: {"type": "array", "items": {"type": "string"}},
 }
+
+_JSON_TEXTS: dict[str, tuple[str, ...]] = {
+    name: form.JSON_TEXTS for name, form in vars(documents).items() if hasattr(form, "JSON_TEXTS")
+}
+"""Per document the fields that hold JSON. An answer has the values."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -75,11 +81,14 @@ def _schema_of(form: Any) -> dict[str, Any]:
 
 def _as_written(components: dict[str, Any]) -> dict[str, Any]:
     """Return the schemas of documents: durations are numbers, JSON texts are values."""
-    return {
-        name: _plain(component)
-        | ({"description": first} if (first := _first_line(component)) else {})
-        for name, component in components.items()
-    }
+    written = {}
+    for name, component in components.items():
+        written[name] = plain = _plain(component)
+        if first := _first_line(component):
+            plain["description"] = first
+        for text in _JSON_TEXTS.get(name, ()):
+            plain["properties"][text] = {}
+    return written
 
 
 def _first_line(component: dict[str, Any]) -> str:
@@ -93,12 +102,7 @@ def _plain(schema: Any) -> Any:
         return schema
     if schema.get("format") == "duration":
         return {"type": "number", "description": "seconds"}
-    plain = {name: _plain(each) for name, each in schema.items() if name != "default"}
-    for name in ("payload", "result", "trace", "metadata"):
-        properties = plain.get("properties")
-        if isinstance(properties, dict) and name in properties:
-            properties[name] = {}
-    return plain
+    return {name: _plain(each) for name, each in schema.items() if name != "default"}
 
 
 def _operation(bound: Bound, by_type: dict[int, Any]) -> dict[str, Any]:
