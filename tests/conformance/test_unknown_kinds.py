@@ -180,6 +180,26 @@ async def test_a_kind_nobody_knows_is_put_on_hold_behind_jobs_that_others_know(
     assert (counts.held, counts.due) == (2, 20)
 
 
+@pytest.mark.parametrize("kinds", [frozenset({KIND}), frozenset[str]()], ids=["a_kind", "none"])
+@pytest.mark.parametrize("why", ["lease ran out", "paused"])
+async def test_a_claim_that_may_take_nothing_puts_nothing_on_hold(
+    storage: Storage, lease: PodLease, clock: ManualClock, why: str, kinds: frozenset[str]
+) -> None:
+    await register(storage, kinds=["other"], lease_for=3 * LEASE)
+    await storage.jobs.enqueue([new_job(kind="other", priority=-1) for _ in range(20)])
+    demand = Demand(worker_ids=("a", "b"), limit=2, kinds=kinds)
+    # From here on a store may look by kind.
+    assert not (await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed
+    strange = [await enqueue_one(storage, kind="nobody.knows", priority=n) for n in (-1, 0)]
+    if why == "lease ran out":
+        clock.advance(LEASE)
+    else:
+        await storage.config.set_paused(QUEUE, True)
+    assert not (await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed
+    for job_id in strange:
+        assert (await get_job(storage, job_id)).hold is None
+
+
 async def test_runs_of_kinds_behind_jobs_of_another_keep_their_order(storage: Storage) -> None:
     await register(storage, kinds=["other"])
     lease = await register(storage, kinds=["a", "b"])

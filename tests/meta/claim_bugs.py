@@ -142,6 +142,20 @@ CLAIM_BUGS = (
         "",
     ),
     _of_postgres(
+        "a claim without a lease puts jobs on hold",
+        _STRANGERS,
+        "../hot/claim",
+        "WHERE queue = :queue AND EXISTS (SELECT FROM open) AND {READY}\n            ORDER BY kind",
+        "WHERE queue = :queue AND {READY}\n            ORDER BY kind",
+    ),
+    _of_postgres(
+        "the end of the kinds is a kind that nobody knows",
+        _STRANGERS,
+        "../hot/exchange",
+        "kind IS NOT NULL AND kind <> ALL",
+        "kind <> ALL",
+    ),
+    _of_postgres(
         "every claim meets the jobs of others anew",
         ("tests/backends/postgres/test_claims_by_kind.py",),
         "job_store",

@@ -202,11 +202,14 @@ _BY_KIND = f"""
             ) AS mine
             LIMIT :count
 """
-# The kinds of all ready jobs, each found by one index step. The last is NULL.
+# The kinds of all ready jobs, each found by one index step. The last is NULL. A claim that may take
+# nothing finds none: what is found and unknown is put on hold afterwards.
 _USED = f"""
     , used AS (
         SELECT (
-            SELECT kind FROM forge_jobs WHERE queue = :queue AND {READY} ORDER BY kind LIMIT 1
+            SELECT kind FROM forge_jobs
+            WHERE queue = :queue AND EXISTS (SELECT FROM open) AND {READY}
+            ORDER BY kind LIMIT 1
         ) AS kind
         UNION ALL
         SELECT (

@@ -67,7 +67,9 @@ def exchange(branches: int) -> str:
         SELECT queue, :host, 'claimed' FROM changed
     ), counted AS ({COUNT})
     SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
-        ARRAY(SELECT DISTINCT kind FROM used WHERE kind <> ALL (:kinds)) AS unknown,
+        ARRAY(
+            SELECT DISTINCT kind FROM used WHERE kind IS NOT NULL AND kind <> ALL (:kinds)
+        ) AS unknown,
         (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut,
         CASE WHEN (SELECT count(*) FROM head) > 0
             THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
