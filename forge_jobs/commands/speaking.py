@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from forge_jobs.commands.output import Kept, OutputPipe
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.context import JobContext
-from forge_jobs.runtime.executors.guarded import GuardedProgram, ProgramEnd
+from forge_jobs.runtime.executors.guarded import GuardedProgram, ProgramEnd, is_hung_up
 
 MAX_LINE = 2 * 1024 * 1024
 _LAST_WORDS = 4_000
@@ -54,6 +54,7 @@ class Speaker:
         self._environ = environ
         self._folder = folder
         self._loop = asyncio.get_running_loop()
+        self._pipe: BinaryIO | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._stdout = OutputPipe(_Lines(self))
         self._words = Kept(_LAST_WORDS)
@@ -66,7 +67,7 @@ class Speaker:
     def is_alive(self) -> bool:
         """Return whether the program can take a job."""
         ends = self._stdout.closed.done() or self.program.ended.done()
-        return not (self._retired or ends)
+        return not (self._retired or ends or is_hung_up(self._pipe))
 
     async def start(self) -> None:
         """Start the program.
@@ -84,9 +85,8 @@ class Speaker:
     async def _start(self) -> None:
         theirs, ours = os.pipe()
         try:
-            self._stdin, _ = await self._loop.connect_write_pipe(
-                asyncio.BaseProtocol, os.fdopen(ours, "wb", 0)
-            )
+            self._pipe = os.fdopen(ours, "wb", 0)
+            self._stdin, _ = await self._loop.connect_write_pipe(asyncio.BaseProtocol, self._pipe)
             async with self._stdout.opened() as out, self._stderr.opened() as err:
                 await self.program.start(
                     self._argv,

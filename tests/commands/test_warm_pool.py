@@ -16,7 +16,7 @@ from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing import fake_context
 from tests.commands.test_orphans import orphan_of
-from tests.executors.test_processes import gone
+from tests.executors.test_processes import gone, gone_unseen
 from tests.support import speaker
 from tests.support.commands import processes_below
 from tests.support.runtimes import a_runtime, ended
@@ -144,6 +144,13 @@ async def test_a_process_that_quits_after_its_answer_is_replaced() -> None:
     async with a_pool() as pool:
         process = (await _asked(pool, quits=True))[0]
         await gone(process)
+        assert (await _asked(pool))[0] != process
+
+
+async def test_a_process_that_has_quit_gets_no_job_even_before_the_event_loop_knows() -> None:
+    async with a_pool() as pool:
+        process = (await _asked(pool, quits=True))[0]
+        gone_unseen(process)
         assert (await _asked(pool))[0] != process
 
 

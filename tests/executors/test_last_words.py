@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 
 import anyio
@@ -32,13 +33,20 @@ async def test_a_command_to_a_guardian_that_is_gone_hides_no_end() -> None:
     assert await program.ended == ProgramEnd(0)
 
 
-async def test_an_answer_to_a_child_that_is_gone_hides_no_outcome() -> None:
+async def _child() -> tuple[Child, socket.socket]:
+    """Return a child without a process, and the end of the connection that the process would have.
+
+    For the caller to close, and to give the program up."""
     child = Child("shop:handlers", HostId("pod"), lambda *_: None)
     ours, theirs = child.program.socket_pair()
     child._socket = ours
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: child, sock=ours)
-    child._answer = loop.create_future()
+    await asyncio.get_running_loop().create_connection(lambda: child, sock=ours)
+    return child, theirs
+
+
+async def test_an_answer_to_a_child_that_is_gone_hides_no_outcome() -> None:
+    child, theirs = await _child()
+    child._answer = asyncio.get_running_loop().create_future()
     theirs.sendall(frame(Ended(None, result="1")))
     theirs.close()
 
@@ -46,4 +54,12 @@ async def test_an_answer_to_a_child_that_is_gone_hides_no_outcome() -> None:
 
     with anyio.fail_after(20):
         assert await child._answer == Ended(None, result="1")
+    child.program.give_up()
+
+
+async def test_a_child_that_is_gone_takes_no_job_even_before_the_event_loop_knows() -> None:
+    child, theirs = await _child()
+    assert child.is_alive
+    theirs.close()
+    assert not child.is_alive
     child.program.give_up()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,12 @@ def reason_in(mark: Path) -> str:
 async def gone(process_id: int) -> None:
     """Wait until there is no such process."""
     await wait_until(lambda: not psutil.pid_exists(process_id), description="the process is gone")
+
+
+def gone_unseen(process_id: int) -> None:
+    """Wait until there is no such process, while the event loop stands still."""
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(process_id).wait(timeout=20)
 
 
 async def test_results_and_arguments_cross_and_a_child_stays_warm(storage: Storage) -> None:

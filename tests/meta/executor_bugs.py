@@ -26,6 +26,13 @@ EXECUTOR_BUGS = [
         "last_words.py::test_an_answer_to_a_child_that_is_gone_hides_no_outcome",
     ),
     _bug(
+        "process: a child that is gone is given a job",
+        "supply",
+        " or is_hung_up(self._socket)",
+        "",
+        "last_words.py::test_a_child_that_is_gone_takes_no_job_even_before_the_event_loop_knows",
+    ),
+    _bug(
         "process: a clean-up is interrupted by the stop that the run has heard of",
         "child",
         "        if run.handler.run is not None and run.stop_reason is not None:\n",

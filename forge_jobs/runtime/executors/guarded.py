@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -60,6 +62,21 @@ def unread(connection: socket.socket | None) -> bytes:
         while connection is not None and (part := connection.recv(256 * 1024)):
             parts.append(part)
     return b"".join(parts)
+
+
+def is_hung_up(end: socket.socket | BinaryIO | None) -> bool:
+    """Return whether the other end of a socket, or of a pipe that is written to, is closed.
+
+    Asks the system, so that a process that ended a moment ago is known before the event loop knows.
+    """
+    if end is None:
+        return False
+    look = select.poll()
+    try:
+        look.register(end, 0)
+    except ValueError:
+        return True
+    return bool(look.poll(0))
 
 
 class GuardedProgram(asyncio.Protocol):

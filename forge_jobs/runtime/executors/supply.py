@@ -12,7 +12,13 @@ import msgspec
 from forge_jobs.model.ids import HostId
 from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.executors.guarded import GuardedProgram, NoProcess, ProgramEnd, unread
+from forge_jobs.runtime.executors.guarded import (
+    GuardedProgram,
+    NoProcess,
+    ProgramEnd,
+    is_hung_up,
+    unread,
+)
 from forge_jobs.runtime.executors.messages import (
     Call,
     Ended,
@@ -72,7 +78,7 @@ class Child(asyncio.Protocol):
     @property
     def is_alive(self) -> bool:
         """Return whether the child can take a job."""
-        return not (self._retired or self.program.ended.done())
+        return not (self._retired or self.program.ended.done() or is_hung_up(self._socket))
 
     async def start(self) -> None:
         """Start the process, and wait until the registry is loaded there.
