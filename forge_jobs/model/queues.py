@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_queue
+from forge_jobs.model.objectives import Objective, parse_objective
 from forge_jobs.model.retries import RETRY_FIX, Retry
 
 MAX_WORKERS_LIMIT = 100_000
@@ -75,6 +76,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     :param max_workers: running handlers in the whole cluster, 0 to 100,000
     :param retry: for jobs whose handler has no policy. None: exponential
     :param dead_letter: the queue that gets a letter of each job that dies here. "" for none
+    :param objective: how many jobs should start in time, as ``95% within 30s``. "" for none. Other
+        spellings are stored as this one
     """
 
     max_workers: int = 1
@@ -82,6 +85,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     retry: Retry | None = None
     dead_letter: str = ""
+    objective: str = ""
 
     def __post_init__(self) -> None:
         workers = self.max_workers
@@ -91,6 +95,12 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
             raise InvalidInput("retry", f"is {self.retry!r}", RETRY_FIX)
         if self.dead_letter != "":
             check_queue("dead_letter", self.dead_letter)
+        _settle_objective(self)
+
+    @property
+    def aim(self) -> Objective | None:
+        """The objective as a value. None without one."""
+        return parse_objective(self.objective) if self.objective else None
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
@@ -121,6 +131,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     """An operator's edit: only what is not None is changed, and stays over later deploys.
 
     :param dead_letter: "" for no letters from now on
+    :param objective: "" for none from now on
     """
 
     max_workers: int | None = None
@@ -128,10 +139,23 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     retention: Retention | None = None
     retry: Retry | None = None
     dead_letter: str | None = None
+    objective: str | None = None
 
     def __post_init__(self) -> None:
         if self.dead_letter:
             check_queue("dead_letter", self.dead_letter)
+        if self.objective is not None:
+            _settle_objective(self)
+
+
+def _settle_objective(settings: QueueSettings | QueueChange) -> None:
+    """Spell the objective in the one way, so that equal objectives are equal texts.
+
+    :raises InvalidInput: the text is no objective
+    """
+    if settings.objective != "":
+        spelled = str(parse_objective(settings.objective))  # type: ignore[arg-type]
+        structs.force_setattr(settings, "objective", spelled)
 
 
 class RateLimit(Struct, frozen=True):

@@ -52,6 +52,7 @@ class QueueEdit(Struct, frozen=True, kw_only=True):
     """Settings of a queue, as an operator edits them. What is None stays.
 
     :param dead_letter: "" for no letters from now on
+    :param objective: as ``95% within 30s``. "" for none from now on
     """
 
     max_workers: int | None = None
@@ -59,6 +60,7 @@ class QueueEdit(Struct, frozen=True, kw_only=True):
     retention: RetentionEdit | None = None
     retry: Retry | None = None
     dead_letter: str | None = None
+    objective: str | None = None
 
 
 class QueueCalls(RecordedCalls):
@@ -200,6 +202,7 @@ def _change(settings: QueueSettings, edit: QueueEdit) -> QueueChange:
         retention=_changed_retention(settings.retention, retention) if retention else None,
         retry=edit.retry,
         dead_letter=edit.dead_letter,
+        objective=edit.objective,
     )
 
 

@@ -229,6 +229,11 @@ def letters_to(stored: Any) -> str:
     return QueueSettings(dead_letter=_text(stored)).dead_letter
 
 
+def objective_in(stored: Any) -> str:
+    """Return the stored text of an objective, "" for none."""
+    return QueueSettings(objective=_text(stored)).objective
+
+
 def salvaged_queue(found: QueueState, problems: str) -> QueueState:
     """Return the state as callers see it. An unreadable queue is logged once.
 

@@ -44,6 +44,17 @@ def test_a_queue_names_the_queue_for_letters_and_names_none_again(forge: Command
     assert forge.json("queues", "set", "x", "--dead-letter", "")["settings"]["dead_letter"] == ""
 
 
+def test_a_queue_gets_an_objective_and_loses_the_objective_again(forge: CommandLine) -> None:
+    state = forge.json("queues", "set", "x", "--objective", "95 % start within 30 s")
+    assert (state["settings"]["objective"], state["overridden"]) == (
+        "95% within 30s",
+        ["objective"],
+    )
+    refused = forge("queues", "set", "x", "--objective", "soon", code=2)
+    assert "objective: is 'soon'; give one like 95% within 30s" in refused.output
+    assert forge.json("queues", "set", "x", "--objective", "")["settings"]["objective"] == ""
+
+
 def test_a_queue_is_paused_and_resumed(forge: CommandLine) -> None:
     forge("queues", "set", "x", "--max-workers", "1")
 

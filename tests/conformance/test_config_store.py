@@ -267,3 +267,20 @@ async def test_a_cooldown_survives_declarations_and_edits(
     assert (state.cooldown_remaining, state.cooldown_level) == (60 * SECOND, 2)
     await register(storage)
     assert (await state_of(storage)).cooldown_level == 2
+
+
+async def test_an_objective_is_declared_by_code_and_overruled_by_operators(
+    storage: Storage,
+) -> None:
+    aim = "99.95% within 2m"
+    state = await storage.config.ensure_queue(QUEUE, QueueSettings(objective=aim))
+    assert (state.settings.objective, state.overridden) == (aim, frozenset())
+    state = await storage.config.ensure_queue(QUEUE, QueueSettings(objective="9% within 1d"))
+    assert state.settings.objective == "9% within 1d"
+    state = await storage.config.set_queue(QUEUE, QueueChange(objective=""))
+    assert (state.settings.objective, state.overridden) == ("", frozenset({"objective"}))
+    state = await storage.config.ensure_queue(QUEUE, QueueSettings(objective=aim, max_workers=3))
+    assert (state.settings.objective, state.settings.max_workers) == ("", 3)
+    await storage.config.set_queue(QUEUE, QueueChange(objective=aim))
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=4))
+    assert (await state_of(storage)).settings.objective == aim

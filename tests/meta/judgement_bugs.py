@@ -197,6 +197,16 @@ OBJECTIVES = [
     ),
 ]
 
+OBJECTIVES += [
+    in_policy(
+        "objective: two spellings are two settings",
+        "model/queues",
+        'structs.force_setattr(settings, "objective", spelled)',
+        "assert spelled",
+        "queue_settings.py::test_an_objective_has_one_spelling",
+    ),
+]
+
 _PROBLEMS = "policy/judgement/problems"
 _JUDGING = f"{_PROBLEMS}/judging"
 _INSTANT = "policy_problems.py::test_a_problem_holds_from_its_instant_on_and_not_before"

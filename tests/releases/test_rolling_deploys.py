@@ -36,6 +36,7 @@ MORE = 40
 BEFORE = sorted({9, NEWEST})
 """The schema versions whose last commit before is tried: the newest, and that of many changes."""
 
+AIM = "95% within 30s"
 OLD_MODES, NEW_MODES = ("keep",), ("keep", "keep-last", "debounce", "replace", "cooldown")
 
 
@@ -215,6 +216,7 @@ async def test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_noth
     await deployment.work_goes_on()
 
     deployment.command(THIS, "migrate", "up")
+    deployment.command(THIS, "queues", "set", "rolling", "--objective", AIM)
     await deployment.work_goes_on()
     for old, new in ((before, THIS), (THIS, before)):
         for step in steps:
@@ -222,6 +224,7 @@ async def test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_noth
             await deployment.work_goes_on()
     await deployment.stop_producer(before)
 
+    deployment.command(before, "queues", "set", "rolling", "--keep-done", "5d")
     jobs = await _drained(deployment)
     await deployment.stop_workers(before)
     assert [*deployment.words(".refused")] == []
@@ -234,6 +237,11 @@ async def test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_noth
         assert deployment.most_at_once(queue) <= slots
     assert {(job.status, job.crashes) for job in jobs.values()} == {(JobStatus.DONE, 0)}
     assert [line for line in deployment.log.splitlines() if " ERROR " in line] == []
+    async with await open_storage(deployment.url) as storage:
+        states = {state.name: state for state in await storage.config.queues()}
+    # A setting that the release before does not know outlives its declarations and edits.
+    assert states["rolling"].settings.objective == AIM
+    assert "objective" in states["rolling"].overridden
 
 
 async def _drained(deployment: Deployment) -> dict[JobId, Job]:

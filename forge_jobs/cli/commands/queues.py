@@ -79,6 +79,11 @@ _POLICY_OPTIONS = (
         metavar="QUEUE",
         help="The queue that gets a letter of each job that dies. '' for none.",
     ),
+    click.option(
+        "--objective",
+        metavar="TEXT",
+        help="How many jobs should start in time, as '95% within 30s'. '' for none.",
+    ),
     click.option("--keep-done", "done", type=DURATION, help="How long done jobs stay."),
     click.option("--keep-dead", "dead", type=DURATION, help="How long dead jobs stay."),
     click.option("--keep-cancelled", "cancelled", type=DURATION, help="The same of cancelled."),

@@ -36,6 +36,7 @@ class _Settings(Value):
             retention=settings.retention,
             retry=settings.retry,
             dead_letter=settings.dead_letter,
+            objective=settings.objective,
         )
         await storage.config.set_queue(target, change)
 

@@ -288,6 +288,9 @@ def _edit(meant: _Meant) -> list[Any]:
     """
     operation = meant.deed.operation
     if operation == "set_queue":
+        given = dict(meant.fields)
+        if "objective" in given:
+            return [QueueEdit(objective=given["objective"].strip())]
         text = meant.value("max_workers")
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InvalidInput("max_workers", f"is {text[:40]!r}", "give a whole number")

@@ -155,6 +155,7 @@ def _settings(queue: QueueView) -> list[dict[str, str]]:
         ("Keep cancelled", _kept(kept.cancelled, kept.max_cancelled), "retention"),
         ("Retries", str(settings.retry or "exponential, where the handler says nothing"), "retry"),
         ("Dead letters", settings.dead_letter or "none", "dead_letter"),
+        ("Objective", settings.objective or "none", "objective"),
     ]
     return [{"name": name, "value": value, "by": by(key)} for name, value, key in rows]
 

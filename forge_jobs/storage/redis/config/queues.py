@@ -11,7 +11,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, R
 from forge_jobs.model.retries import Retry
 from forge_jobs.storage.redis.base.job_rows import StoredFields
 from forge_jobs.storage.redis.base.scripts import item_of
-from forge_jobs.storage.salvage import letters_to, salvaged_queue
+from forge_jobs.storage.salvage import letters_to, objective_in, salvaged_queue
 
 _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
 _retention = msgspec.json.Decoder(Retention).decode
@@ -38,6 +38,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     set_retry: str
     dead_letter: str
     set_dead_letter: str
+    objective: str
+    set_objective: str
 
     def state(self, name: str) -> QueueState:
         """Return the state of the queue of that name.
@@ -52,6 +54,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
             retention=read.read("retention", _retention, defaults.retention),
             retry=read.read("retry", _retry, None),
             dead_letter=read.read("dead_letter", letters_to, ""),
+            objective=read.read("objective", objective_in, ""),
         )
         until = read.number("cooldown_until") if self.cooldown_until else None
         found = QueueState(
@@ -78,6 +81,7 @@ _READ = (
     "cooldown_until",
     "cooldown_level",
     "dead_letter",
+    "objective",
 )
 _SETTINGS = QueueSettings.__struct_fields__
 

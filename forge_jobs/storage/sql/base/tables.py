@@ -138,6 +138,8 @@ queues = Table(
     Column("allocation_version", BigInteger, nullable=False, server_default="0"),
     # The queue for letters of jobs that die here, "" for none.
     Column("dead_letter", TEXT, nullable=False, server_default=""),
+    # As "95% within 30s", "" for none.
+    Column("objective", TEXT, nullable=False, server_default=""),
     postgresql_with=CHURNED,
 )
 

@@ -21,6 +21,7 @@ from forge_jobs.storage.salvage import (
     Fields,
     letters_to,
     number_or,
+    objective_in,
     salvaged_queue,
     truth,
 )
@@ -44,6 +45,7 @@ STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.cooldown_until,
     queues.c.cooldown_level,
     queues.c.dead_letter,
+    queues.c.objective,
 )
 """Columns that :func:`queue_state` reads."""
 
@@ -71,6 +73,7 @@ def queue_state(row: Row[Any], now: int) -> QueueState:
                 retention=_retention(row.retention),
                 retry=_retry(row.retry),
                 dead_letter=row.dead_letter,
+                objective=row.objective,
             )
             return QueueState(
                 name=row.name,
@@ -103,6 +106,7 @@ def _salvaged(row: Row[Any], now: int) -> QueueState:
         retention=read.read("retention", _retention, defaults.retention),
         retry=read.read("retry", _retry, None),
         dead_letter=read.read("dead_letter", letters_to, ""),
+        objective=read.read("objective", objective_in, ""),
     )
     found = QueueState(
         name=row.name,

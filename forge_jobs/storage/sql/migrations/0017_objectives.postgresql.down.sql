@@ -1,0 +1,2 @@
+-- loses: SELECT 'objectives of queues' FROM forge_queues WHERE objective <> ''
+ALTER TABLE forge_queues DROP COLUMN objective;
