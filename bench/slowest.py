@@ -27,7 +27,7 @@ from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import HeldClaim, Pod, PodGauges, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import Demand, Finalization, Revival, Transition
-from forge_jobs.operating.findings import examine_queues
+from forge_jobs.operating.health.findings import examine_queues
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.scripts import script

@@ -8,12 +8,12 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import Router
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.actions.calls import ActionCalls
-from forge_jobs.operating.jobs import JobCalls
-from forge_jobs.operating.limits import LimitCalls
-from forge_jobs.operating.queues import QueueCalls
-from forge_jobs.operating.schedules import ScheduleCalls
+from forge_jobs.operating.health.calls import StoreCalls
+from forge_jobs.operating.jobs.calls import JobCalls
+from forge_jobs.operating.settings.limits import LimitCalls
+from forge_jobs.operating.settings.queues import QueueCalls
+from forge_jobs.operating.settings.schedules import ScheduleCalls
 from forge_jobs.operating.snapshots.outlook import OutlookCalls
-from forge_jobs.operating.store import StoreCalls
 from forge_jobs.storage.protocols import Storage, check_storage
 
 

@@ -20,7 +20,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.operator import Operator
-from forge_jobs.operating.queues import QueueEdit
+from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.support.backends import BACKENDS, pass_on

@@ -16,7 +16,7 @@ from forge_jobs.model.processes import AllocationChange, PodLease, Slots
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.transitions import Transition
-from forge_jobs.operating import findings
+from forge_jobs.operating.health import findings
 from forge_jobs.policy import remedies
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage

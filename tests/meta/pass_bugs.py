@@ -319,7 +319,7 @@ PASSES = [
         (f"{_DOCTOR}a_pod_a_schedule_and_a_rate_limit",),
         (
             Edit(
-                "forge_jobs/operating/health.py",
+                "forge_jobs/operating/health/examining.py",
                 "for pod in pods if pod.unreadable]\n    if spoilt:",
                 "for pod in pods if pod.unreadable]\n    if not pods:",
             ),

@@ -15,8 +15,8 @@ from forge_jobs.operating.access import ALL, Access, Actor
 from forge_jobs.operating.actions import previews, recording
 from forge_jobs.operating.actions.previews import Apply
 from forge_jobs.operating.operator import Operator
-from forge_jobs.operating.queues import QueueEdit
-from forge_jobs.operating.schedules import ScheduleEdit
+from forge_jobs.operating.settings.queues import QueueEdit
+from forge_jobs.operating.settings.schedules import ScheduleEdit
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, enqueue_one, new_job, register
 

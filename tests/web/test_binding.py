@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.operating.queues import QueueEdit
+from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.web.api.binding import _body_of, _Rest, bound_operations
 from forge_jobs.web.api.bodies import WhichBody
 from forge_jobs.web.api.document import openapi

@@ -12,7 +12,7 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.access import ALL, Actor
-from forge_jobs.operating.documents import ActionView
+from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.operator import Operator
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard

@@ -12,9 +12,9 @@ from forge_jobs.cli.options import as_operator, deployment_options, json_option,
 from forge_jobs.cli.output import emit_json, emit_table
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
-from forge_jobs.operating.documents import Health
-from forge_jobs.operating.findings import Finding
-from forge_jobs.operating.health import is_well
+from forge_jobs.operating.health.documents import Health
+from forge_jobs.operating.health.examining import is_well
+from forge_jobs.operating.health.findings import Finding
 from forge_jobs.runtime.pod.startup import connections_wanted
 from forge_jobs.storage.protocols import Storage
 

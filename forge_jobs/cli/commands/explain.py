@@ -6,7 +6,7 @@ from forge_jobs.cli.options import deployment_options, json_option, with_operato
 from forge_jobs.cli.output import emit_fields, emit_json
 from forge_jobs.config import Deployment
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.operating.documents import JobExplanation
+from forge_jobs.operating.jobs.documents import JobExplanation
 from forge_jobs.operating.words import instant
 
 

@@ -25,8 +25,9 @@ from forge_jobs.model.filters import MOST_COUNTED, JobFilter, JobOrder, JobSumma
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.progress import Progress
-from forge_jobs.operating.documents import Changed, JobView, plain
-from forge_jobs.operating.latencies import QueueStats, shown
+from forge_jobs.operating.documents import plain
+from forge_jobs.operating.jobs.documents import Changed, JobView
+from forge_jobs.operating.metrics.latencies import QueueStats, shown
 from forge_jobs.operating.words import instant
 from forge_jobs.storage.cursors import MOST_TO_COUNT
 

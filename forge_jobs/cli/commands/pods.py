@@ -5,7 +5,7 @@ import click
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_json, emit_table
 from forge_jobs.config import Deployment
-from forge_jobs.operating.documents import PodView
+from forge_jobs.operating.health.documents import PodView
 from forge_jobs.operating.words import duration, instant
 
 

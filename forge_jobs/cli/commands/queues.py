@@ -11,10 +11,10 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
-from forge_jobs.operating.documents import QueueView
-from forge_jobs.operating.latencies import shown
+from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.operator import Operator
-from forge_jobs.operating.queues import CooldownEdit, QueueEdit, RetentionEdit
+from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.settings.queues import CooldownEdit, QueueEdit, RetentionEdit
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.storage.protocols import Storage
 

@@ -7,6 +7,7 @@ from forge_jobs.model.actions import ActionRecord, check_action_id
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.operating.access import Right
+from forge_jobs.operating.actions.documents import ActionJobs, Actions, ActionView
 from forge_jobs.operating.actions.previews import (
     SAMPLES,
     VALID_FOR,
@@ -21,7 +22,7 @@ from forge_jobs.operating.actions.previews import (
 )
 from forge_jobs.operating.actions.recording import VERBS, RecordedCalls
 from forge_jobs.operating.actions.values import value_of
-from forge_jobs.operating.documents import ActionJobs, Actions, ActionView, widened
+from forge_jobs.operating.documents import widened
 from forge_jobs.operating.hiding import hide_line
 
 

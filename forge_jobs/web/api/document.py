@@ -10,8 +10,10 @@ import msgspec
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.objectives import Objective
-from forge_jobs.operating import documents
+from forge_jobs.operating.actions import documents as of_actions
+from forge_jobs.operating.jobs import documents as of_jobs
 from forge_jobs.operating.operations import API
+from forge_jobs.operating.settings import documents as of_settings
 from forge_jobs.web.api.binding import Argument, Bound, bound_operations
 from forge_jobs.web.problems import MEDIA_TYPE, TITLES, Problem
 
@@ -30,7 +32,10 @@ _FORMS: dict[Any, dict[str, Any]] = {
 }
 
 _JSON_TEXTS: dict[str, tuple[str, ...]] = {
-    name: form.JSON_TEXTS for name, form in vars(documents).items() if hasattr(form, "JSON_TEXTS")
+    name: form.JSON_TEXTS
+    for module in (of_jobs, of_settings, of_actions)
+    for name, form in vars(module).items()
+    if hasattr(form, "JSON_TEXTS")
 }
 """Per document the fields that hold JSON. An answer has the values."""
 

@@ -16,11 +16,11 @@ from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.previews import Apply, read_token
-from forge_jobs.operating.documents import ActionView
 from forge_jobs.operating.operations import API, BY_NAME
-from forge_jobs.operating.queues import QueueEdit
-from forge_jobs.operating.schedules import ScheduleEdit
+from forge_jobs.operating.settings.queues import QueueEdit
+from forge_jobs.operating.settings.schedules import ScheduleEdit
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.words import number

@@ -11,8 +11,8 @@ from forge_jobs.model.answering.filters import query_of
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.queries.writing import format_query
 from forge_jobs.operating.access import Access
+from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.values import value_of
-from forge_jobs.operating.documents import ActionView
 from forge_jobs.operating.operations import BY_NAME
 from forge_jobs.web.pages.acting import outcome
 from forge_jobs.web.pages.deeds import DEEDS

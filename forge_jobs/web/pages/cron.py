@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.operating.documents import ScheduleView
+from forge_jobs.operating.settings.documents import ScheduleView
 from forge_jobs.web.pages.deeds import SCHEDULE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.jobs import pretty

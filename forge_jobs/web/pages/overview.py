@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from forge_jobs.errors import Forbidden
-from forge_jobs.operating.documents import QueueView
+from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.queues import mark, worst_first
 from forge_jobs.web.pages.words import number

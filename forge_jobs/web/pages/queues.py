@@ -6,7 +6,7 @@ from typing import Any
 from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.operating.documents import QueueView
+from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.words import curve, length, number, term

@@ -1,11 +1,15 @@
 """``forge-jobs actions``: what operators did, how far it has come, and how to take it back."""
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_fields, emit_json, emit_table, talk
 from forge_jobs.config import Deployment
-from forge_jobs.operating.documents import ActionView
+from forge_jobs.operating.actions.documents import ActionView
+from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.words import instant
 
 
@@ -50,15 +54,6 @@ def _line(each: ActionView) -> list[object]:
 
 @actions.command()
 @click.argument("action_id")
-@json_option
-@deployment_options
-def show(deployment: Deployment, action_id: str, as_json: bool) -> None:
-    """Show an action, and how far it has come in each queue."""
-    _tell(with_operator(deployment, lambda operator: operator.get_action(action_id)), as_json)
-
-
-@actions.command()
-@click.argument("action_id")
 @click.option("--limit", type=click.IntRange(1, 1000), default=1000, show_default=True)
 @click.option("--cursor", help="Continue where an earlier page ended.")
 @json_option
@@ -79,31 +74,31 @@ def jobs(
         talk(f"More: --cursor {page.cursor}")
 
 
-@actions.command("continue")
-@click.argument("action_id")
-@json_option
-@deployment_options
-def go_on(deployment: Deployment, action_id: str, as_json: bool) -> None:
-    """Go on with an action whose program has died. Each job is changed once."""
-    _tell(with_operator(deployment, lambda operator: operator.continue_action(action_id)), as_json)
+def _on_one(
+    step: str, call: Callable[[Operator, str], Coroutine[Any, Any, ActionView]], help: str
+) -> None:
+    """Add a command that takes the id of an action."""
+
+    @actions.command(step, help=help)
+    @click.argument("action_id")
+    @json_option
+    @deployment_options
+    def command(deployment: Deployment, action_id: str, as_json: bool) -> None:
+        _tell(with_operator(deployment, lambda operator: call(operator, action_id)), as_json)
 
 
-@actions.command()
-@click.argument("action_id")
-@json_option
-@deployment_options
-def abort(deployment: Deployment, action_id: str, as_json: bool) -> None:
-    """End a running action between two steps. What it has changed stays."""
-    _tell(with_operator(deployment, lambda operator: operator.abort_action(action_id)), as_json)
-
-
-@actions.command()
-@click.argument("action_id")
-@json_option
-@deployment_options
-def undo(deployment: Deployment, action_id: str, as_json: bool) -> None:
-    """Write back the old value of a setting, a pause, a schedule or a limit."""
-    _tell(with_operator(deployment, lambda operator: operator.undo_action(action_id)), as_json)
+_on_one("show", Operator.get_action, "Show an action, and how far it has come in each queue.")
+_on_one(
+    "continue",
+    Operator.continue_action,
+    "Go on with an action whose program has died. Each job is changed once.",
+)
+_on_one(
+    "abort",
+    Operator.abort_action,
+    "End a running action between two steps. What it has changed stays.",
+)
+_on_one("undo", Operator.undo_action, "Write back the old value of a setting, pause or limit.")
 
 
 def _tell(action: ActionView, as_json: bool) -> None:

@@ -22,17 +22,16 @@ from forge_jobs.model.names import check_name
 from forge_jobs.model.progress import JobState, LogPage
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
-from forge_jobs.operating.documents import (
+from forge_jobs.operating.documents import widened
+from forge_jobs.operating.hiding import hide_page, hide_state, hide_texts, hide_timeline, shown
+from forge_jobs.operating.jobs.documents import (
     Changed,
     JobExplanation,
     JobResult,
     JobView,
-    Stats,
     Timeline,
-    widened,
 )
-from forge_jobs.operating.hiding import hide_page, hide_state, hide_texts, hide_timeline, shown
-from forge_jobs.operating.latencies import LAST_HOUR, read_stats
+from forge_jobs.operating.metrics.latencies import LAST_HOUR, Stats, read_stats
 
 
 class JobCalls(RecordedCalls):

@@ -6,8 +6,9 @@ from msgspec import structs
 
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.base import Calls
-from forge_jobs.operating.documents import Health, Me, Pods, PodView, Problems, widened
-from forge_jobs.operating.health import examine, is_well
+from forge_jobs.operating.documents import widened
+from forge_jobs.operating.health.documents import Health, Me, Pods, PodView, Problems
+from forge_jobs.operating.health.examining import examine, is_well
 from forge_jobs.operating.snapshots.reading import problems as read_problems
 from forge_jobs.policy.judgement.problems.problem import Severity
 

@@ -7,7 +7,13 @@ import anyio
 
 from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.errors import ForgeJobsError
-from forge_jobs.operating.findings import Finding, State, examine_queues, live_pods, of_problems
+from forge_jobs.operating.health.findings import (
+    Finding,
+    State,
+    examine_queues,
+    live_pods,
+    of_problems,
+)
 from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.policy import remedies

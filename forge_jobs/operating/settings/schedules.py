@@ -1,6 +1,6 @@
 """Reads and changes of schedules."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,16 +21,11 @@ from forge_jobs.model.names import check_name
 from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
-from forge_jobs.operating.documents import (
-    Deleted,
-    Fires,
-    Schedules,
-    ScheduleView,
-    SpecView,
-    widened,
-)
+from forge_jobs.operating.documents import Deleted, widened
+from forge_jobs.operating.settings.documents import Fires, Schedules, ScheduleView, SpecView
 from forge_jobs.policy.cron import parse_cron
 from forge_jobs.privacy.secrets import HIDDEN
+from forge_jobs.storage.protocols import CronStore
 
 _MOST_FIRES = 100
 
@@ -117,26 +112,22 @@ class ScheduleCalls(RecordedCalls):
 
         :raises NotFound: no such schedule
         """
-        self.actor.act("pause_schedule")
-        await self._schedule(name)
-        return self._view(
-            await self._recorded(
-                "pause_schedule", name, lambda: pause_schedule(self.storage.cron, name)
-            )
-        )
+        return await self._switched("pause_schedule", name, pause_schedule)
 
     async def resume_schedule(self, name: str) -> ScheduleView:
         """Let a paused schedule fire again, from the next occurrence on.
 
         :raises NotFound: no such schedule
         """
-        self.actor.act("resume_schedule")
+        return await self._switched("resume_schedule", name, resume_schedule)
+
+    async def _switched(
+        self, action: str, name: str, change: Callable[[CronStore, str], Awaitable[Schedule]]
+    ) -> ScheduleView:
+        self.actor.act(action)
         await self._schedule(name)
-        return self._view(
-            await self._recorded(
-                "resume_schedule", name, lambda: resume_schedule(self.storage.cron, name)
-            )
-        )
+        changed = await self._recorded(action, name, lambda: change(self.storage.cron, name))
+        return self._view(changed)
 
     async def delete_schedule(self, name: str) -> Deleted:
         """Remove a schedule. A deploy does not bring the schedule back.

@@ -38,6 +38,12 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     total: Percentiles
 
 
+class Stats(Struct, frozen=True):
+    """How recent attempts ended and how long they took, per queue."""
+
+    queues: tuple[QueueStats, ...]
+
+
 async def read_stats(store: Storage, queues: Iterable[str], over: timedelta) -> list[QueueStats]:
     """The queues' statistics of the last ``over``, by the store's time and whole minutes."""
     now = await store.cron.now()

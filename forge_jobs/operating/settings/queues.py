@@ -21,8 +21,9 @@ from forge_jobs.model.queues import (
 from forge_jobs.model.retries import Retry
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
-from forge_jobs.operating.documents import Deleted, Queues, QueueView, widened
-from forge_jobs.operating.latencies import LAST_HOUR, QueueStats, read_stats
+from forge_jobs.operating.documents import Deleted, widened
+from forge_jobs.operating.metrics.latencies import LAST_HOUR, QueueStats, read_stats
+from forge_jobs.operating.settings.documents import Queues, QueueView
 from forge_jobs.operating.words import duration
 
 _NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)

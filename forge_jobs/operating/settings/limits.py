@@ -4,7 +4,8 @@ from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateLimit, RateLimitState
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
-from forge_jobs.operating.documents import Deleted, Limits
+from forge_jobs.operating.documents import Deleted
+from forge_jobs.operating.settings.documents import Limits
 
 
 class LimitCalls(RecordedCalls):

@@ -1,0 +1,1 @@
+"""Pods, the health of the store, and the actor."""

@@ -1,0 +1,1 @@
+"""Jobs: reads, and changes of one or many."""

@@ -1,0 +1,64 @@
+"""Documents of jobs."""
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.filters import Refusal
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job
+from forge_jobs.model.progress import Progress
+from forge_jobs.policy.explanations import Explanation
+
+
+class JobView(Job, frozen=True, kw_only=True):
+    """A job as people see one: secrets hidden, with progress and timeline.
+
+    :param payload: JSON text. In the document the value. ``result`` and ``trace`` likewise
+    :param events: of the job, newest first, down to the enqueue
+    """
+
+    JSON_TEXTS: ClassVar[tuple[str, ...]] = ("payload", "result", "trace")
+
+    progress: Progress | None = None
+    events: tuple[TimelineEvent, ...] = ()
+
+
+class JobResult(Struct, frozen=True, kw_only=True):
+    """The result of a job.
+
+    :param result: JSON text, None when there is none. In the document the value
+    """
+
+    JSON_TEXTS: ClassVar[tuple[str, ...]] = ("result",)
+
+    job_id: JobId
+    status: str
+    result: str | None
+
+
+class JobExplanation(Explanation, frozen=True, kw_only=True):
+    """Why a job does not run, or how it runs."""
+
+    job_id: JobId
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """The events of a job, newest first, down to the enqueue."""
+
+    job_id: JobId
+    events: tuple[TimelineEvent, ...]
+
+
+class Changed(Struct, kw_only=True):
+    """The sum of the batches of a verb.
+
+    :param changed: jobs that are now as was asked for
+    :param requested: running jobs whose owner was asked to stop (cancel only)
+    :param refused: jobs left as they were, and why
+    """
+
+    changed: list[JobId] = []
+    requested: list[JobId] = []
+    refused: dict[JobId, Refusal] = {}

@@ -1,0 +1,1 @@
+"""Queues, schedules and rate limits, as operators set them."""

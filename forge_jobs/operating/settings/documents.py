@@ -1,0 +1,67 @@
+"""Documents of queues, schedules and rate limits."""
+
+from datetime import datetime
+from typing import ClassVar
+
+from msgspec import Struct
+
+from forge_jobs.model.queues import QueueCounts, QueueState, RateLimitState
+from forge_jobs.model.schedules import Schedule, ScheduleSpec
+from forge_jobs.operating.metrics.latencies import Percentiles
+
+
+class QueueView(QueueState, frozen=True, kw_only=True):
+    """A queue with jobs, slots, and how long jobs took in the last hour.
+
+    :param granted: slots of all pods
+    :param pods: how many live pods serve the queue
+    :param unserved: jobs wait and no live pod serves the queue
+    :param standing: how the queue stands, in words
+    """
+
+    counts: QueueCounts
+    granted: int
+    pods: int
+    unserved: bool
+    standing: str
+    run: Percentiles
+    total: Percentiles
+
+
+class SpecView(ScheduleSpec, frozen=True, kw_only=True):
+    """The definition of a schedule. In the document payload and metadata are values."""
+
+    JSON_TEXTS: ClassVar[tuple[str, ...]] = ("payload", "metadata")
+
+
+class ScheduleView(Schedule, frozen=True, kw_only=True):
+    """A schedule, and how the schedule stands, in words."""
+
+    spec: SpecView
+    standing: str
+
+
+class Queues(Struct, frozen=True):
+    """All queues, by name."""
+
+    queues: tuple[QueueView, ...]
+
+
+class Schedules(Struct, frozen=True):
+    """All schedules by name, deleted ones too."""
+
+    schedules: tuple[ScheduleView, ...]
+
+
+class Fires(Struct, frozen=True, kw_only=True):
+    """The next occurrences of a schedule, soonest first. None when the schedule stands still."""
+
+    name: str
+    timezone: str
+    fires: tuple[datetime, ...]
+
+
+class Limits(Struct, frozen=True):
+    """All rate limits, by name."""
+
+    rate_limits: tuple[RateLimitState, ...]
