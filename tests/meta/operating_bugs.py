@@ -38,14 +38,14 @@ RIGHTS = (
     ),
     _bug(
         "operator: a job of a closed queue is shown by id",
-        "jobs",
+        "jobs/calls",
         "if job is None or not self.actor.sees(job.queue):",
         "if job is None:",
         _BEYOND,
     ),
     _bug(
         "operator: an id of a closed queue is known by the silence about it",
-        "jobs",
+        "jobs/calls",
         "for job_id in set(which.ids or ()) - found)",
         "for job_id in ())",
         _ONE_QUEUE,
@@ -59,7 +59,7 @@ RIGHTS = (
     ),
     _bug(
         "operator: limits are changed by who has one queue",
-        "limits",
+        "settings/limits",
         "        self.actor.need(Right.QUEUES)\n",
         "",
         _NAMES,
