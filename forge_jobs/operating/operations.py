@@ -65,6 +65,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("continue_action", "actions continue", f"POST {_ACTION}/continue", _OF_ACTION),
     _act("abort_action", "actions abort", f"POST {_ACTION}/abort", _OF_ACTION),
     _act("undo_action", "actions undo", f"POST {_ACTION}/undo", _OF_ACTION),
+    _read("list_errors", "problems", "/errors", "/errors"),
+    _read("get_error", "problems", "/errors/{queue}/{group}", "/errors/{queue}/{group}"),
     _read("queue_stats", "jobs stats", "/stats", "/queues"),
     _read("list_queues", "queues list", "/queues", "/queues"),
     _read("what_if", "what-if", f"{_QUEUE}/what-if", _OF_QUEUE),

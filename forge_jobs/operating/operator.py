@@ -8,6 +8,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import Router
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.actions.calls import ActionCalls
+from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.health.calls import StoreCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.settings.limits import LimitCalls
@@ -18,7 +19,14 @@ from forge_jobs.storage.protocols import Storage, check_storage
 
 
 class Operator(
-    JobCalls, ActionCalls, QueueCalls, ScheduleCalls, LimitCalls, StoreCalls, OutlookCalls
+    JobCalls,
+    ErrorCalls,
+    ActionCalls,
+    QueueCalls,
+    ScheduleCalls,
+    LimitCalls,
+    StoreCalls,
+    OutlookCalls,
 ):
     """All reads and actions of people who operate an installation, for one actor.
 

@@ -66,6 +66,46 @@ RIGHTS = (
     ),
 )
 
+_GROUPS = "errors.py::test_an_actor_of_some_queues_pages_through_their_groups"
+
+ERRORS = (
+    _bug(
+        "errors: a page of an actor of some queues ends at the page of the store",
+        "errors/calls",
+        "if mine is None or queue is not None:",
+        "if True:",
+        _GROUPS,
+    ),
+    _bug(
+        "errors: the next page of an actor of some queues begins anew",
+        "errors/calls",
+        "if after is None or _place(each) < after",
+        "if True",
+        _GROUPS,
+    ),
+    _bug(
+        "errors: a group is read by an actor to whom the queue is closed",
+        "errors/calls",
+        '        self._may_see(check_name("queue", queue))\n        check_name("group", group)\n',
+        "",
+        _GROUPS,
+    ),
+    _bug(
+        "errors: the newest failure is shown to who may not read payloads",
+        "errors/calls",
+        "return job if self.actor.access.payloads else hide_texts(job)",
+        "return job",
+        "errors.py::test_without_the_right_to_payloads_a_group_has_no_texts",
+    ),
+    _bug(
+        "errors: the newest failure of the job is one of another group",
+        "errors/calls",
+        "if group.id in {error.error_group, OTHER}",
+        "if group.id == OTHER",
+        "errors.py::test_a_group_shows_the_newest_whole_and_what_became_of_the_jobs",
+    ),
+)
+
 _STEPS = ("tests/conformance/test_actions.py",)
 
 ACTIONS = (
@@ -179,4 +219,4 @@ PAGES = (
     ),
 )
 
-OPERATING_BUGS: tuple[Bug, ...] = (*RIGHTS, *ACTIONS, *PAGES)
+OPERATING_BUGS: tuple[Bug, ...] = (*RIGHTS, *ERRORS, *ACTIONS, *PAGES)

@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from forge_jobs.errors import Forbidden, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind
+from forge_jobs.model.failures import FailureSample
+from forge_jobs.model.failures.fingerprints import error_group
 from forge_jobs.model.filters import Count, JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
@@ -77,8 +80,24 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
     lease = await register(storage, queues=(OPEN, CLOSED), kinds=("open.kind", "vault.kind"))
     for queue in (OPEN, CLOSED):
         claimed = await claim_one(storage, lease, queue=queue, kinds=(f"{queue}.kind",))
-        why = error(f"could not log in with {SECRET}")
+        group = error_group(f"{queue}.kind", "ValueError", SECRET)
+        why = structs.replace(error(f"could not log in with {SECRET}"), error_group=group)
         await finish(storage, claimed, failed(timedelta(hours=1), error=why))
+        now = await storage.cron.now()
+        sample = FailureSample(
+            queue=queue,
+            group=group,
+            kind=f"{queue}.kind",
+            type="ValueError",
+            message=SECRET,
+            minute=now.replace(second=0, microsecond=0),
+            first_at=now,
+            last_at=now,
+            retried=1,
+            jobs=(jobs[queue],),
+        )
+        assert not await storage.jobs.add_failures([sample])
+        jobs[f"group of {queue}"] = JobId(group)
     return jobs
 
 
@@ -93,6 +112,8 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         **{f"{verb}_jobs": ids for verb in verbs},
         **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},
         "count_jobs": (),
+        "list_errors": (),
+        "get_error": (queue, jobs[f"group of {queue}"]),
         "what_if": (queue,),
         "desired_pods": (queue, Objective(0.95, timedelta(seconds=30))),
         **{

@@ -3,40 +3,37 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-import msgspec
-
 from forge_jobs.model.failures import OTHER, ErrorGroup
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.operating.errors.calls import STEPS
+from forge_jobs.operating.errors.documents import ErrorView
 from forge_jobs.web.pages.frame import Shown, Visit
-from forge_jobs.web.pages.words import Curve, curve, length, number
+from forge_jobs.web.pages.words import STATUS_WORD, Curve, curve, length, number, term
 
 SPANS = {
-    "1h": (timedelta(hours=1), timedelta(minutes=1)),
-    "6h": (timedelta(hours=6), timedelta(minutes=6)),
-    "24h": (timedelta(days=1), timedelta(minutes=24)),
-    "7d": (timedelta(days=7), timedelta(minutes=168)),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
 }
-"""Spans of the page, each with the length of a step."""
+"""Spans of the pages."""
 
 _LISTED = 50
 
 
 async def errors_page(visit: Visit) -> Shown:
     """Show what failed alike, the group that failed last first."""
-    chosen = visit.parameter("over")
-    chosen = chosen if chosen in SPANS else "1h"
-    span, step = SPANS[chosen]
-    until = visit.now + timedelta(minutes=1)
-    since = until - span
-    found = await visit.storage.jobs.error_groups(
-        since, until, step=step, cursor=visit.parameter("cursor") or None, limit=_LISTED
+    chosen, span = _span(visit)
+    found = await visit.operator.list_errors(
+        over=span, cursor=visit.parameter("cursor") or None, limit=_LISTED
     )
-    groups = [_open(visit, each) for each in found.groups if visit.actor.sees(each.queue)]
+    since = visit.now - span
     return Shown(
         template="errors.html",
         title="Errors",
         values={
-            "headline": _headline(groups, since, span),
-            "groups": [_row(each, since, step) for each in groups],
+            "headline": _headline(found.groups, since, span),
+            "groups": [_row(each, since, span) for each in found.groups],
             "spans": list(SPANS),
             "chosen": chosen,
             "cursor": found.cursor,
@@ -47,16 +44,58 @@ async def errors_page(visit: Visit) -> Shown:
     )
 
 
-def _row(group: ErrorGroup, since: datetime, step: timedelta) -> dict[str, object]:
+async def error_page(visit: Visit) -> Shown:
+    """Show one group: the newest failure whole, and what became of the jobs."""
+    chosen, span = _span(visit)
+    group = await visit.operator.get_error(visit.name("queue"), visit.name("group"), over=span)
+    which = f"{term('queue', group.queue)} group:{group.id}"
+    dead = group.statuses.get(JobStatus.DEAD.value, 0)
+    return Shown(
+        template="error.html",
+        title=group.type or "Other failures",
+        values={
+            "group": group,
+            "row": _row(group, visit.now - span, span),
+            "spans": list(SPANS),
+            "chosen": chosen,
+            "span": length(span),
+            "sentence": _sentence(group),
+            "breakdowns": [
+                ("Jobs now", {_words(name): each for name, each in group.statuses.items()}),
+                ("Kinds", group.kinds),
+                ("Pods", group.pods),
+                ("Versions of pods", group.pod_versions),
+            ],
+            "which": which,
+            "dead": dead if visit.actor.access.allows("requeue_jobs") else 0,
+            "other": OTHER,
+        },
+    )
+
+
+def _span(visit: Visit) -> tuple[str, timedelta]:
+    chosen = visit.parameter("over")
+    chosen = chosen if chosen in SPANS else "1h"
+    return chosen, SPANS[chosen]
+
+
+def _words(status: str) -> str:
+    return STATUS_WORD[JobStatus(status)]
+
+
+def _sentence(group: ErrorView) -> str:
+    """Say in a sentence what became of the jobs."""
+    if not group.looked_at:
+        return "None of the jobs is stored any more."
+    well = group.statuses.get(JobStatus.DONE.value, 0)
+    of = f"the newest {number(group.looked_at)}" if group.more else number(group.looked_at)
+    noun = "job" if group.looked_at == 1 else "jobs"
+    return f"{number(well)} of {of} {noun} succeeded on a retry."
+
+
+def _row(group: ErrorGroup, since: datetime, span: timedelta) -> dict[str, object]:
     is_new = group.first_at >= since
-    return {"group": group, "is_new": is_new, "curve": _curve(group, since, step)}
-
-
-def _open(visit: Visit, group: ErrorGroup) -> ErrorGroup:
-    """Return the group, without the message for a caller who may not read payloads."""
-    if visit.actor.access.payloads:
-        return group
-    return msgspec.structs.replace(group, message="")
+    return {"group": group, "is_new": is_new, "curve": _curve(group, since, span / STEPS)}
 
 
 def _headline(groups: Iterable[ErrorGroup], since: datetime, span: timedelta) -> str:

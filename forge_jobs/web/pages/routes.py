@@ -6,7 +6,7 @@ from forge_jobs.web.pages.acting import act_page
 from forge_jobs.web.pages.assets import ASSETS
 from forge_jobs.web.pages.audit import action_page, audit_page
 from forge_jobs.web.pages.cron import cron_page, schedule_page
-from forge_jobs.web.pages.errors import errors_page
+from forge_jobs.web.pages.errors import error_page, errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
 from forge_jobs.web.pages.frame import Source, page
 from forge_jobs.web.pages.jobs import job_page, jobs_page
@@ -22,6 +22,7 @@ def page_routes(source: Source) -> list[Route]:
         page(source, "/jobs", jobs_page),
         page(source, "/jobs/{job_id}", job_page),
         page(source, "/errors", errors_page),
+        page(source, "/errors/{queue}/{group}", error_page),
         page(source, "/queues", queues_page),
         page(source, "/queues/{name}", queue_page),
         page(source, "/pods", pods_page),

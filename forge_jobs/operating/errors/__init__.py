@@ -1,0 +1,1 @@
+"""Failures in groups, as operators read them."""
