@@ -25,6 +25,8 @@ class EventKind(StrEnum):
     """The handler went on although the job's time was up."""
     RELEASED_HELD = "released_held"
     """An operator let a job run without the parents that had held the job."""
+    EDITED = "edited"
+    """An operator changed the job while it waited. The detail names what."""
     MENDED = "mended"
     """A sweep has mended what a lost write had left."""
     THROTTLED = "throttled"

@@ -31,6 +31,7 @@ from tests.meta.claim_bugs import CLAIM_BUGS
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.command_bugs import COMMAND_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
+from tests.meta.edit_bugs import EDIT_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.history_bugs import HISTORY_BUGS
@@ -80,6 +81,7 @@ GROUPS = {
     "clock": CLOCK_BUGS,
     "command": COMMAND_BUGS,
     "edge": EDGE_BUGS,
+    "edit": EDIT_BUGS,
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,
     "key": KEY_BUGS,

@@ -5,10 +5,11 @@ from typing import Protocol
 from forge_jobs.model.actions import Action, ActionRecord, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import JobId
+from forge_jobs.storage.protocols.editing import EditedStore
 from forge_jobs.storage.protocols.waiting import WaitingStore
 
 
-class OperatedStore(WaitingStore, Protocol):
+class OperatedStore(EditedStore, WaitingStore, Protocol):
     """Operators' verbs: each changes the jobs that a filter means."""
 
     async def cancel(

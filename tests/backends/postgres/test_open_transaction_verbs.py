@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 import anyio
 import asyncpg
 import pytest
+from msgspec import structs
 
 from forge_jobs.clock import EPOCH
+from forge_jobs.errors import Locked
+from forge_jobs.model.edits import content_of
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter, Refusal
@@ -269,6 +272,19 @@ async def _cancel(world: World) -> None:
     assert not changed.refused
 
 
+async def _edit(world: World) -> None:
+    jobs = await world.jobs.get([*world.waiting, world.blocked, *world.theirs])
+    for job in jobs.values():
+        content = content_of(job)
+        after = structs.replace(content, priority=1)
+        if job.status is JobStatus.IN_PROGRESS:
+            continue
+        try:
+            await world.jobs.edit(job.id, token=job.token, before=content, after=after)
+        except Locked:
+            assert job.id in world.theirs
+
+
 async def _delete(world: World) -> None:
     outcome = await world.jobs.delete(only(*world.finished, world.blocked, *world.waiting))
     assert not outcome.refused
@@ -316,6 +332,7 @@ VERBS: Mapping[str, Verb] = {
     "revive": _revive,
     "cancel": _cancel,
     "delete": _delete,
+    "edit": _edit,
     "requeue": _requeue,
     "release_held": lambda world: world.jobs.release_held(only(world.blocked)),
     "run_now": lambda world: world.jobs.run_now(only(*world.waiting)),

@@ -69,7 +69,7 @@ class _Counts(msgspec.Struct, frozen=True, array_like=True):
     oldest_due_for: int
 
 
-_Whole = tuple[list[str], list[str], list[str]]
+Whole = tuple[list[str], list[str], list[str]]
 
 
 async def get(db: Database, ids: Sequence[JobId], late: Mapping[JobId, str]) -> dict[JobId, Job]:
@@ -82,12 +82,12 @@ async def get(db: Database, ids: Sequence[JobId], late: Mapping[JobId, str]) -> 
     for portion in portions(ids, _WHOLE_AT_ONCE):
         queues, unlocated = await find(db, portion, late)
         located = by_base(db, queues)
-        answers, silent = await db.run_some("get", located, list[_Whole | Literal[False]])
+        answers, silent = await db.run_some("get", located, list[Whole | Literal[False]])
         unknown |= unlocated.union(*(located[base] for base in silent))
         for base, wholes in answers.items():
             for job_id, whole in zip(located[base], wholes, strict=True):
                 if whole:
-                    found[job_id] = _job(queue_of(base), job_id, whole)
+                    found[job_id] = whole_job(queue_of(base), job_id, whole)
     if unknown:
         text = (
             f"of {len(unknown)} of {len(ids)} jobs nothing is known: their server does not answer"
@@ -210,9 +210,15 @@ async def _lines(
     return sorted(read, key=lambda line: line.id, reverse=True), unread
 
 
-def _job(queue: str, job_id: JobId, whole: _Whole) -> Job:
-    flat, errors, waits_for = whole
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+def fields_of(whole: Whole) -> dict[str, str]:
+    """Return the hash of a job, of an answer of ``get.lua``."""
+    return dict(zip(whole[0][::2], whole[0][1::2], strict=True))
+
+
+def whole_job(queue: str, job_id: JobId, whole: Whole) -> Job:
+    """Return the job of an answer of ``get.lua``."""
+    _, errors, waits_for = whole
+    fields = fields_of(whole)
     parents = dict(zip(waits_for[::2], waits_for[1::2], strict=True))
     return job_rows.job(queue, job_id, fields, errors, parents)
 

@@ -20,7 +20,7 @@ from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
-from forge_jobs.model.queues import LinePlace, QueueCounts, Wake
+from forge_jobs.model.queues import QueueCounts, Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
@@ -49,6 +49,7 @@ from forge_jobs.storage.redis.jobs import (
 )
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
+from forge_jobs.storage.redis.jobs.one.calls import OneJobCalls
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
 from forge_jobs.storage.redis.letters.read import forget_letters, read_letters
 from forge_jobs.storage.redis.locators.late import LateLocators
@@ -58,7 +59,7 @@ from forge_jobs.storage.redis.progress.notes import note_progress
 from forge_jobs.storage.wakeups import wakeups_of
 
 
-class RedisJobStore(RedisHistory, RecordCalls):
+class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on Redis and Valkey."""
 
     def __init__(self, database: Database) -> None:
@@ -196,12 +197,6 @@ class RedisJobStore(RedisHistory, RecordCalls):
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         return await read.get(self._database, ids, self._late_locators.queues)
-
-    async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
-        return await children.parents_of(self._database, ids)
-
-    async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
-        return await read.place(self._database, queue, job_id)
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await read.counts(self._database, queues)

@@ -24,7 +24,7 @@ from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
-from forge_jobs.model.queues import LinePlace, QueueCounts, Wake
+from forge_jobs.model.queues import QueueCounts, Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
@@ -53,6 +53,7 @@ from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
 from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
+from forge_jobs.storage.sql.jobs.one.calls import OneJobCalls
 from forge_jobs.storage.sql.letters.read import forget_letters, list_letters
 from forge_jobs.storage.sql.progress import read as progress_read
 from forge_jobs.storage.sql.progress import steps
@@ -64,7 +65,7 @@ logger = reporter(__name__)
 ORPHANS_AT_ONCE = 20  # jobs that are gone whose notes one step removes
 
 
-class SqlJobStore(SqlHistory, RecordCalls):
+class SqlJobStore(SqlHistory, RecordCalls, OneJobCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on SQL."""
 
     def __init__(self, database: Database) -> None:
@@ -281,12 +282,6 @@ class SqlJobStore(SqlHistory, RecordCalls):
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         return await self._database.read(lambda tx: read.get(tx, ids))
-
-    async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
-        return await self._database.read(lambda tx: children.parents_of(tx, ids))
-
-    async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
-        return await self._database.read(lambda tx: read.place(tx, queue, job_id))
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await self._database.read(lambda tx: read.counts(tx, queues))

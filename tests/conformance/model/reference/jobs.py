@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
+from forge_jobs.model.edits import JobContent
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
@@ -28,6 +29,7 @@ from forge_jobs.model.transitions import (
 from tests.conformance.model.reference import (
     children,
     claims,
+    editing,
     ends,
     failures,
     letters,
@@ -105,6 +107,9 @@ class ReferenceJobs:
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
         return operators.visit(self._world, operators.release_held, which, cursor, limit)
+
+    def edit(self, job_id: JobId, *, token: int, before: JobContent, after: JobContent) -> None:
+        editing.edit(self._world, job_id, token, before, after)
 
     def expire(self, limit: int) -> int:
         return operators.expire(self._world)

@@ -318,8 +318,9 @@ class World:
         minute = self.now.replace(second=0, microsecond=0)
         self.counts[queue, minute, str(name)] += 1
 
-    def note(self, kind: EventKind, job: ModelJob) -> None:
-        self.events.append(TimelineEvent(at=self.now, kind=kind, queue=job.queue, job_id=job.id))
+    def note(self, kind: EventKind, job: ModelJob, detail: str = "") -> None:
+        event = TimelineEvent(at=self.now, kind=kind, queue=job.queue, job_id=job.id, detail=detail)
+        self.events.append(event)
 
     # -- jobs
 

@@ -5,12 +5,24 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec import structs
 
+from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, Retention
-from tests.conformance.model.program import COMMON, KEPT, QUEUES, RARE, SECOND, Program, few, queue
+from tests.conformance.model.program import (
+    COMMON,
+    KEPT,
+    QUEUES,
+    RARE,
+    SECOND,
+    Program,
+    few,
+    index,
+    queue,
+)
 
 verb = st.sampled_from(["cancel", "delete", "requeue", "requeue", "run_now", "release_held"])
 _statuses = st.sampled_from(
@@ -42,6 +54,21 @@ _CHANGES = (
     QueueChange(retention=Retention()),
 )
 
+_DAY = timedelta(days=1)
+edits = st.fixed_dictionaries(
+    {},
+    optional={
+        "payload": st.sampled_from(['{"n":1}', '{"n" : 2}']),
+        "priority": st.integers(-3, 3),
+        "due_at": st.sampled_from([-_DAY, timedelta(0), SECOND, _DAY]),
+        "max_attempts": st.sampled_from([None, 1, 3]),
+        "timeout": st.sampled_from([None, SECOND]),
+        "expires_at": st.sampled_from([None, SECOND, _DAY]),
+        "tags": st.sampled_from([(), ("a",), ("b", 'a"b')]),
+        "metadata": st.sampled_from([{}, {"who": "é"}]),
+    },
+)
+
 
 class Operators(Program):
     def operate(self, name: str, *ids: JobId) -> None:
@@ -51,6 +78,24 @@ class Operators(Program):
     @rule(name=verb, which=few)
     def act_on_some(self, name: str, which: list[int]) -> None:
         self.operate(name, *{self.pick(self.requests, number).id for number in which})
+
+    @precondition(lambda self: self.requests)
+    @rule(which=index, changes=edits, seen_late=st.booleans())
+    def edit(self, which: int, changes: dict[str, Any], seen_late: bool) -> None:
+        """Edit a job as it is, and once more as it was before."""
+        job = self.world.jobs.get(self.pick(self.requests, which).id)
+        if job is None:
+            return
+        seen, now = job.view(), self.clock.now()
+        before = content_of(seen)
+        moments = {
+            name: now + value
+            for name, value in changes.items()
+            if name in ("due_at", "expires_at") and value is not None
+        }
+        after = structs.replace(before, **(changes | moments))
+        for _ in range(2 if seen_late else 1):
+            self.do("jobs.edit", job.id, token=seen.token, before=before, after=after)
 
     @rule(name=verb, which=filters, limit=st.integers(1, 3))
     def act_on_all_that_match(self, name: str, which: JobFilter, limit: int) -> None:

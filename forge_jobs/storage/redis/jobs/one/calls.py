@@ -1,0 +1,30 @@
+"""The part of the job store that deals with one job, or few."""
+
+from collections.abc import Sequence
+
+from forge_jobs.model.edits import JobContent
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.queues import LinePlace
+from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.jobs import children, read
+from forge_jobs.storage.redis.jobs.one.edit import edit
+
+
+class OneJobCalls:
+    """A part of the methods of the job store. See ``JobStore``."""
+
+    _database: Database
+
+    async def edit(
+        self, job_id: JobId, *, token: int, before: JobContent, after: JobContent
+    ) -> None:
+        """See ``EditedStore``."""
+        await edit(self._database, job_id, token, before, after)
+
+    async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+        """See ``JobStore``."""
+        return await children.parents_of(self._database, ids)
+
+    async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
+        """See ``WaitingStore``."""
+        return await read.place(self._database, queue, job_id)

@@ -1,0 +1,1 @@
+"""Calls about one job, or few: edits, families, places."""
