@@ -305,7 +305,8 @@ class _Done:
     async def __call__(self) -> bool:
         try:
             paused = {queue.name for queue in await self._storage.config.queues() if queue.paused}
-            counts = await self._storage.jobs.counts(sorted(self._queues - paused))
+            open_queues = sorted(self._queues - paused)
+            counts = await self._storage.jobs.counts(open_queues, ended_at_most=1)
         except Unavailable:
             return False
         return not any(self._remaining(each) for each in counts.values())

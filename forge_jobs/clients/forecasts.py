@@ -31,7 +31,7 @@ async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASU
     states = {state.name: state for state in await storage.config.queues()}
     if queue not in states:
         raise NotFound(f"there is no queue {queue!r}; forge-jobs queues list names all")
-    counts = (await storage.jobs.counts([queue]))[queue]
+    counts = (await storage.jobs.counts([queue], ended_at_most=1))[queue]
     buckets = await storage.jobs.metrics(queue, now - over, now + timedelta(minutes=1))
     runs, arrived = Histogram({}), 0
     for bucket in buckets:

@@ -217,6 +217,8 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     :param held: waiting jobs kept out of the ready index
     :param running: jobs in progress whose start is known
     :param oldest_due_for: None when nothing is due
+    :param more: statuses of which the queue has more jobs than ``by_status`` says, because they
+        were counted up to a bound
     """
 
     by_status: Mapping[str, int]
@@ -224,6 +226,11 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     held: int
     running: int
     oldest_due_for: timedelta | None
+    more: tuple[str, ...] = ()
+
+
+ENDED_COUNTED = 5_000
+"""Up to how many ended jobs of a status and queue surfaces count."""
 
 
 MOST_AHEAD = 50_000

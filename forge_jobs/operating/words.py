@@ -1,8 +1,10 @@
-"""Instants and durations as people read them."""
+"""Instants, durations and numbers of jobs as people read them."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from forge_jobs.durations import format_duration
+from forge_jobs.model.queues import QueueCounts
 
 
 def instant(value: datetime | None) -> str:
@@ -16,3 +18,10 @@ def duration(value: timedelta | None) -> str:
         return "-"
     whole = timedelta(seconds=1) if value >= timedelta(seconds=10) else timedelta(milliseconds=1)
     return format_duration(max(value, timedelta(0)) // whole * whole)
+
+
+def counted(found: Iterable[QueueCounts], status: str) -> str:
+    """How many jobs of a status queues have together, as "5,000+" where one has more."""
+    each = list(found)
+    number = sum(counts.by_status.get(status, 0) for counts in each)
+    return f"{number:,}" + "+" * any(status in counts.more for counts in each)

@@ -43,6 +43,16 @@ def check_limit(limit: int) -> None:
         raise InvalidInput("limit", f"is {limit!r}", f"give 1 to {MOST_AT_ONCE}")
 
 
+def check_ended(ended_at_most: int | None) -> None:
+    """Check up to how many ended jobs are to be counted.
+
+    :raises InvalidInput: the number is not positive
+    """
+    if ended_at_most is not None and (not isinstance(ended_at_most, int) or ended_at_most < 1):
+        problem = f"is {ended_at_most!r}"
+        raise InvalidInput("ended_at_most", problem, "give at least 1, or None for exact counts")
+
+
 def check_cursor(cursor: str | None) -> JobId | None:
     """Return the cursor as a job id.
 

@@ -167,6 +167,45 @@ async def test_counts_tell_what_could_be_claimed_now(
     assert (counts.due, counts.held, counts.oldest_due_for) == (1, 1, 7 * SECOND)
 
 
+async def test_the_oldest_due_job_is_of_any_priority_and_never_one_that_expired(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await enqueue_one(storage, priority=2, expires_at=clock.now() + SECOND)
+    clock.advance(1)
+    await enqueue_one(storage, priority=9)
+    clock.advance(2)
+    await enqueue_one(storage, priority=0, expires_at=clock.now() + SECOND)
+    await enqueue_one(storage, priority=0)
+    await enqueue_one(storage, priority=0, delay=DAY)
+    clock.advance(4)
+    counts = (await storage.jobs.counts())[QUEUE]
+    assert (counts.due, counts.oldest_due_for) == (2, 6 * SECOND)
+    await storage.jobs.enqueue([new_job(queue="other", expires_at=clock.now() + SECOND)])
+    clock.advance(2)
+    other = (await storage.jobs.counts())["other"]
+    assert (other.due, other.oldest_due_for) == (0, None)
+
+
+async def test_ended_jobs_are_counted_up_to_a_bound(storage: Storage, lease: PodLease) -> None:
+    for _ in range(3):
+        await a_job(storage, lease, JobStatus.DONE)
+        await a_job(storage, lease, JobStatus.PENDING)
+    await a_job(storage, lease, JobStatus.DEAD)
+    exact = await storage.jobs.counts()
+    assert exact[QUEUE].more == ()
+    for bound in (3, 4):
+        assert await storage.jobs.counts(ended_at_most=bound) == exact
+    counts = (await storage.jobs.counts([QUEUE], ended_at_most=2))[QUEUE]
+    # A store that knows the number tells the number.
+    told = (counts.by_status["done"], counts.more)
+    assert told in [(2, ("done",)), (3, ())]
+    assert {**counts.by_status, "done": 3} == exact[QUEUE].by_status
+    for bad in (0, -1, 1.5, "2"):
+        with pytest.raises(InvalidInput) as refused:
+            await storage.jobs.counts(ended_at_most=bad)  # type: ignore[arg-type]
+        assert refused.value.field == "ended_at_most"
+
+
 async def test_counts_tell_running_from_claimed(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.enqueue([new_job() for _ in range(3)])
     claimed = await claim(storage, lease, limit=3, ahead=True)

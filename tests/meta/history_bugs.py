@@ -25,6 +25,7 @@ def _of_recorder(name: str, old: str, new: str, test: str) -> Bug:
 
 _SERIES = files_of("series")
 _SHARED = "forge_jobs/storage/history/"
+_LISTS = "forge_jobs/storage/sql/jobs/lists/"
 
 
 def _total(name: str, file: str, old: str, new: str) -> Bug:
@@ -169,6 +170,49 @@ HISTORY_BUGS = (
         f"{_SHARED}series.py",
         "gains[_total(queue, WHOLE)].counts[name] += count",
         "pass",
+    ),
+    Bug(
+        "summaries: hours are left out",
+        files_of("summaries"),
+        (
+            Edit(
+                "forge_jobs/storage/sql/jobs/lists/summaries.py", "tx.execute(_HOURS, asked)", "()"
+            ),
+        ),
+    ),
+    Bug(
+        "redis summaries: only the first minutes of a span count",
+        files_of("summaries"),
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/metrics.py",
+                "if len(minutes) == _MINUTES_AT_ONCE\n            }",
+                "if len(minutes) > _MINUTES_AT_ONCE\n            }",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "counts: an expired job counts as the oldest due",
+        files_of("reads"),
+        (
+            Edit(
+                f"{_LISTS}statuses.py",
+                "*_OF_LEVEL, or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > _now)",
+                "*_OF_LEVEL",
+            ),
+        ),
+    ),
+    Bug(
+        "counts: a bound that is reached is no sign of more",
+        files_of("reads"),
+        (
+            Edit(
+                f"{_LISTS}statuses.py",
+                "if count > ended_at_most:",
+                "if count > ended_at_most + 1:",
+            ),
+        ),
     ),
     Bug(
         "redis totals: the roll-up forgets them",

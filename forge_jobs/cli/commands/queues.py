@@ -15,7 +15,7 @@ from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.settings.queues import CooldownEdit, QueueEdit, RetentionEdit
-from forge_jobs.operating.words import duration, instant
+from forge_jobs.operating.words import counted, duration, instant
 from forge_jobs.storage.protocols import Storage
 
 _LOOK_AGAIN = 0.2
@@ -51,7 +51,7 @@ def _line(queue: QueueView) -> list[object]:
         queue.settings.max_workers,
         queue.counts.due,
         duration(queue.counts.oldest_due_for),
-        *(queue.counts.by_status.get(status, 0) for status in _COUNTED),
+        *(counted([queue.counts], status) for status in _COUNTED),
         shown(queue.run.p50),
         shown(queue.run.p95),
         shown(queue.total.p95),
@@ -230,5 +230,5 @@ async def _until_idle(store: Storage, names: list[str]) -> None:
 
 
 async def _running(store: Storage, names: list[str]) -> int:
-    counts = await store.jobs.counts(names)
+    counts = await store.jobs.counts(names, ended_at_most=1)
     return sum(each.by_status.get(JobStatus.IN_PROGRESS.value, 0) for each in counts.values())

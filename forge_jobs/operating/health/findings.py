@@ -11,7 +11,7 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, PodState
-from forge_jobs.model.queues import QueueCounts, QueueState
+from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count
@@ -119,7 +119,7 @@ def _wait(queue: _Queue) -> timedelta:
 
 
 async def _read(storage: Storage) -> list[_Queue]:
-    counts = await storage.jobs.counts()
+    counts = await storage.jobs.counts(ended_at_most=ENDED_COUNTED)
     slots = {each.queue: each for each in await storage.procs.allocations()}
     return [
         _Queue(state=each, counts=counts[each.name], allocation=slots.get(each.name))
@@ -158,11 +158,12 @@ async def _unreadable_jobs(storage: Storage, queue: _Queue) -> _Result | None:
 
 async def _dead(storage: Storage, queue: _Queue) -> _Result:
     number = queue.counts.by_status[JobStatus.DEAD]
+    more = "more than " if JobStatus.DEAD in queue.counts.more else ""
     dead = await _jobs(storage, queue.name, JobStatus.DEAD, pages=1)
     ended = [job.finished_at for job in dead if job.finished_at is not None]
     first = min(ended, default=None) if len(dead) == number else None
     text = (
-        f"{count(number, 'job')} of {queue.name!r} dead{_since(first)}, "
+        f"{more}{count(number, 'job')} of {queue.name!r} dead{_since(first)}, "
         f"the last at {instant(max(ended, default=None))}: {_kinds(dead)}"
     )
     return "warn", text, remedies.list_jobs(queue.name, JobStatus.DEAD)

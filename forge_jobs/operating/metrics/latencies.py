@@ -1,6 +1,5 @@
 """How long jobs took of late: percentiles from the histograms that pods have stored."""
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 
@@ -8,7 +7,7 @@ from msgspec import Struct
 
 from forge_jobs.model.metrics import Histogram, MetricBucket
 from forge_jobs.operating.words import duration
-from forge_jobs.policy.percentiles import add, percentile
+from forge_jobs.policy.percentiles import percentile
 from forge_jobs.storage.protocols import Storage
 
 LAST_HOUR = timedelta(hours=1)
@@ -47,18 +46,21 @@ class Stats(Struct, frozen=True):
 async def read_stats(store: Storage, queues: Iterable[str], over: timedelta) -> list[QueueStats]:
     """The queues' statistics of the last ``over``, by the store's time and whole minutes."""
     now = await store.cron.now()
-    until = now + timedelta(minutes=1)
-    return [_stats(queue, await store.jobs.metrics(queue, now - over, until)) for queue in queues]
+    names = list(queues)
+    found = await store.jobs.summaries(names, now - over, now + timedelta(minutes=1))
+    return [_stats(name, found.get(name)) for name in names]
 
 
-def _stats(queue: str, minutes: Iterable[MetricBucket]) -> QueueStats:
-    counts: Counter[str] = Counter()
-    run = total = _NONE
-    for each in minutes:
-        counts.update(each.counts)
-        run, total = add(run, each.processing), add(total, each.total)
+def _stats(queue: str, span: MetricBucket | None) -> QueueStats:
+    if span is None:
+        return QueueStats(
+            queue=queue, counts={}, run=_percentiles(_NONE), total=_percentiles(_NONE)
+        )
     return QueueStats(
-        queue=queue, counts=dict(counts), run=_percentiles(run), total=_percentiles(total)
+        queue=queue,
+        counts=dict(span.counts),
+        run=_percentiles(span.processing),
+        total=_percentiles(span.total),
     )
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.processes import PodState
-from forge_jobs.model.queues import QueueCounts, QueueState
+from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
 from forge_jobs.model.series import FlowTotal
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.reading import problems
@@ -52,7 +52,7 @@ class Scraper:
         """
         storage = self._storage
         queues = await storage.config.queues()
-        counts = await storage.jobs.counts()
+        counts = await storage.jobs.counts(ended_at_most=ENDED_COUNTED)
         pods = await storage.procs.pods()
         totals = await storage.jobs.flow_totals()
         return Scrape(

@@ -11,6 +11,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.processes import Allocation
 from forge_jobs.model.queues import (
+    ENDED_COUNTED,
     CooldownPolicy,
     QueueChange,
     QueueCounts,
@@ -72,7 +73,7 @@ class QueueCalls(RecordedCalls):
         self.actor.need(Right.READ)
         states = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
         stats = await read_stats(self.storage, [state.name for state in states], LAST_HOUR)
-        counts = await self.storage.jobs.counts()
+        counts = await self.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
         slots = {each.queue: each for each in await self.storage.procs.allocations()}
         return Queues(
             tuple(

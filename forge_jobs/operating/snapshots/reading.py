@@ -43,7 +43,7 @@ async def read_snapshot(storage: Storage) -> Snapshot:
     now = await storage.cron.now()
     pods = await storage.procs.pods()
     states = await storage.config.queues()
-    counts = await storage.jobs.counts()
+    counts = await storage.jobs.counts(ended_at_most=1)
     leader = await storage.cron.leader()
     schedules = await storage.cron.schedules()
     events = await storage.jobs.events(queue="", limit=EVENTS)

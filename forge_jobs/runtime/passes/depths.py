@@ -14,7 +14,7 @@ async def record_depths_once(jobs: JobStore, procs: ProcStore) -> int:
 
     :raises StorageError: the store did not answer, or did not take the depths
     """
-    counts = await jobs.counts()
+    counts = await jobs.counts(ended_at_most=1)
     allocations = {each.queue: each for each in await procs.allocations()}
     depths: dict[str, Depth] = {}
     for queue, found in counts.items():

@@ -8,6 +8,7 @@ from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import MINUTE, LatencySample, MetricBucket
+from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
 
@@ -47,6 +48,33 @@ class BookkeepingStore(Protocol):
 
         Oldest first, summed over pods, the same before and after a roll-up. Minutes past their
         retention come as hours (see ``Kept.minutes``), each with the sums of its minutes.
+        """
+        ...
+
+    async def counts(
+        self, queues: Sequence[str] | None = None, *, ended_at_most: int | None = None
+    ) -> dict[str, QueueCounts]:
+        """Count the jobs of each status of each queue, of every known queue when ``queues`` is
+        None.
+
+        An unknown queue that is named counts no jobs. Every key of ``by_status`` is there.
+
+        :param ended_at_most: count done, dead and cancelled jobs of a queue up to this many of each
+            status. Where there are more, ``QueueCounts.more`` names the status. A store that knows
+            the number without counting gives the exact one. All other numbers are always exact.
+            None: exact numbers, for which a store may have to walk over every job
+        :raises InvalidInput: ``ended_at_most`` is not positive
+        """
+        ...
+
+    async def summaries(
+        self, queues: Sequence[str], since: datetime, until: datetime
+    ) -> dict[str, MetricBucket]:
+        """Return the sums of what :meth:`metrics` answers for each of the queues.
+
+        Each bucket begins at ``since`` and is as long as the whole span. A queue that counted
+        nothing is left out, and so is a queue whose part is silent. One call, however many queues
+        there are.
         """
         ...
 

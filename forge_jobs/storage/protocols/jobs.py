@@ -8,7 +8,7 @@ from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, P
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
-from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.queues import Wake
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -318,14 +318,6 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, Swep
         Without jobs that come after none, or are not stored. A parent may have been removed.
 
         :raises PartlyUnavailable: part of the store is silent. The error has the rest
-        """
-        ...
-
-    async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
-        """Count the jobs of each status of each queue, of every known queue when ``queues`` is
-        None.
-
-        An unknown queue that is named counts no jobs. Every key of ``by_status`` is there.
         """
         ...
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.words import counted
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.pages import words
 from forge_jobs.web.pages.assets import asset
@@ -156,6 +157,7 @@ def templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        counted=counted,
         number=words.number,
         length=words.length,
         moment=words.moment,

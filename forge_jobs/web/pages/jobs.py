@@ -12,18 +12,20 @@ from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.model.queues import ENDED_COUNTED
+from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import length
 
 _CHIPS = (
-    ("Running", "status:in_progress", ("in_progress",)),
-    ("Waiting", "status:pending", ("pending",)),
-    ("Retrying", "status:failed", ("failed",)),
-    ("Blocked", "status:blocked", ("blocked",)),
-    ("Dead", "status:dead", ("dead",)),
-    ("Cancelled", "status:cancelled", ("cancelled",)),
-    ("Done", "status:done", ("done",)),
+    ("Running", "status:in_progress", "in_progress"),
+    ("Waiting", "status:pending", "pending"),
+    ("Retrying", "status:failed", "failed"),
+    ("Blocked", "status:blocked", "blocked"),
+    ("Dead", "status:dead", "dead"),
+    ("Cancelled", "status:cancelled", "cancelled"),
+    ("Done", "status:done", "done"),
 )
 _PAGE = 50
 _LINES = 200
@@ -78,15 +80,15 @@ def _headline(page: Page | None, q: str) -> str:
 
 
 async def _chips(visit: Visit) -> list[dict[str, Any]]:
-    counts = await visit.storage.jobs.counts()
+    counts = await visit.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
     mine = [each for queue, each in counts.items() if visit.actor.sees(queue)]
     return [
         {
             "name": name,
             "q": q,
-            "count": sum(each.by_status.get(status, 0) for each in mine for status in statuses),
+            "count": counted(mine, status),
         }
-        for name, q, statuses in _CHIPS
+        for name, q, status in _CHIPS
     ]
 
 

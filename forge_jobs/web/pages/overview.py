@@ -5,6 +5,7 @@ from typing import Any
 
 from forge_jobs.errors import Forbidden
 from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.queues import mark, worst_first
 from forge_jobs.web.pages.words import number
@@ -18,12 +19,12 @@ async def overview_page(visit: Visit) -> Shown:
     problems = await _problems(visit)
     root = visit.request.scope.get("root_path", "")
 
-    def count(status: str) -> int:
-        return sum(queue.counts.by_status.get(status, 0) for queue in queues)
+    def count(status: str) -> str:
+        return counted([queue.counts for queue in queues], status)
 
     figures = [
-        ("Due", sum(queue.counts.due for queue in queues), "status:pending"),
-        ("Running", sum(queue.counts.running for queue in queues), "status:in_progress"),
+        ("Due", number(sum(queue.counts.due for queue in queues)), "status:pending"),
+        ("Running", number(sum(queue.counts.running for queue in queues)), "status:in_progress"),
         ("Retrying", count("failed"), "status:failed"),
         ("Blocked", count("blocked"), "status:blocked"),
         ("Dead", count("dead"), "status:dead"),
@@ -40,7 +41,7 @@ async def overview_page(visit: Visit) -> Shown:
             "queues": queues,
             "mark": mark,
             "figures": [
-                {"name": name, "value": number(value), "href": link(root, "jobs", q=q)}
+                {"name": name, "value": value, "href": link(root, "jobs", q=q)}
                 for name, value, q in figures
             ],
         },

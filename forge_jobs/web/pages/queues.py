@@ -7,6 +7,7 @@ from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.words import curve, length, number, term
@@ -133,7 +134,7 @@ def _figures(visit: Visit, queue: QueueView) -> list[dict[str, str]]:
         {"name": "Running", "value": number(counts.running), "href": listed("in_progress")},
     ]
     return figures + [
-        {"name": name, "value": number(counts.by_status.get(status, 0)), "href": listed(status)}
+        {"name": name, "value": counted([counts], status), "href": listed(status)}
         for name, status in _COUNTED
     ]
 

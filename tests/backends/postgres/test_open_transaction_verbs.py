@@ -210,6 +210,7 @@ async def _history(world: World) -> None:
     sample = LatencySample(queue=QUEUE, minute=minute, processing=_HISTOGRAM, total=_HISTOGRAM)
     await world.jobs.add_latencies(world.lease.host_id, [sample])
     await world.jobs.metrics(QUEUE, minute, now)
+    await world.jobs.summaries([QUEUE], minute, now)
     failed = FailureSample(
         queue=QUEUE,
         group="abc",

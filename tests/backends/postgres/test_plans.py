@@ -138,6 +138,11 @@ async def lists_by_time(storage: Storage, lease: PodLease) -> None:
         assert len(page.jobs) == 50
 
 
+async def counts_queues(storage: Storage, lease: PodLease) -> None:
+    counts = (await storage.jobs.counts(ended_at_most=1_000))[QUEUE]
+    assert (counts.by_status["done"], counts.more) == (1_000, ("done",))
+
+
 async def counts_to_a_bound(storage: Storage, lease: PodLease) -> None:
     for which in (JobFilter(), JobFilter(queues=(QUEUE,)), JobFilter(statuses=(JobStatus.DONE,))):
         assert await storage.jobs.count(which, at_most=1_000) == Count(1_000, is_more=True)
@@ -191,6 +196,8 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         # A page of each of five priorities.
         (lists_by_time, 500),
         (counts_to_a_bound, 1_001),
+        # A hundred thousand wait. Of a million that ended a thousand are looked at.
+        (counts_queues, 105_000),
         (counts_what_no_index_has, 100_001),
         (gets, 1),
     ],

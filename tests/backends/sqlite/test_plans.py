@@ -151,6 +151,27 @@ async def test_each_look_at_the_jobs_has_its_index(storage: Storage, verb: str, 
     assert not [plan for plan in scans(found) if index not in plan]
 
 
+async def test_counts_and_sums_look_at_indexes_alone(storage: Storage) -> None:
+    lease = await register(storage)
+    now = await storage.cron.now()
+    for _ in range(3):
+        await enqueue_one(storage, expires_at=now + LEASE)
+        await finish(storage, await claim_one(storage, lease), done())
+    await enqueue_one(storage)
+    with plans(storage) as found:
+        await storage.jobs.counts(ended_at_most=2)
+        await storage.jobs.summaries([QUEUE], now - LEASE, now)
+    assert not [each for each in found if re.search("SCAN forge_(?!queues)", each[1])]
+    due = [plan for statement, plan in found if "levels" in statement]
+    at_once = "INDEX forge_jobs_ready (queue=? AND priority=? AND run_at<?)"
+    assert [plan.count(at_once) for plan in due] == [2]
+    assert "forge_jobs_expiring" in due[0]
+    ended = [plan for statement, plan in found if "LIMIT" in statement and "status" in statement]
+    assert any(
+        "COVERING INDEX forge_jobs_by_queue (queue=? AND status=?)" in each for each in ended
+    )
+
+
 async def test_many_keys_are_looked_up_by_the_index_too(storage: Storage) -> None:
     await register(storage)
     keyed = [

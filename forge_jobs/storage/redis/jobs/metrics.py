@@ -11,6 +11,7 @@ from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample, MetricBucket
+from forge_jobs.storage.history.summaries import Summary
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues, queue_names
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
@@ -159,18 +160,10 @@ async def metrics(db: Database, queue: str, since: datetime, until: datetime) ->
     """See ``JobStore.metrics``."""
     base, last = db.keys.queue(queue), to_us(until) - 1
     buckets: list[MetricBucket] = []
-    for length, listed, counters, latencies in _LISTS:
+    for length, *keys in _LISTS:
         first = to_us(since)
         while True:
-            request = request_of(
-                "metrics",
-                first=first,
-                last=last,
-                most=_MINUTES_AT_ONCE,
-                list=listed,
-                counters=counters,
-                latencies=latencies,
-            )
+            request = _asked(first, last, keys)
             minutes = await db.run_one("metrics", base, request, list[_Minute])
             buckets += (
                 _bucket(queue, each, length) for each in minutes if each.counts or each.processing
@@ -179,6 +172,55 @@ async def metrics(db: Database, queue: str, since: datetime, until: datetime) ->
                 break
             first = minutes[-1].minute + 1
     return sorted(buckets, key=lambda bucket: bucket.minute)
+
+
+async def summaries(
+    db: Database, queues: Iterable[str], since: datetime, until: datetime
+) -> dict[str, MetricBucket]:
+    """See ``JobStore.summaries``."""
+    sums: defaultdict[str, Summary] = defaultdict(Summary)
+    bases = {db.keys.queue(name): name for name in queues}
+    last, gone = to_us(until) - 1, set[str]()
+    for _, *keys in _LISTS:
+        first = dict.fromkeys(bases, to_us(since))
+        while first:
+            requests = {base: _asked(at, last, keys) for base, at in first.items()}
+            found, silent = await db.run_some("metrics", requests, list[_Minute])
+            gone.update(bases[base] for base in silent)
+            for base, minutes in found.items():
+                for each in minutes:
+                    if each.counts or each.processing:
+                        sums[bases[base]].add(*_maps(each))
+            first = {
+                base: minutes[-1].minute + 1
+                for base, minutes in found.items()
+                if len(minutes) == _MINUTES_AT_ONCE
+            }
+    return {
+        queue: each.bucket(queue, since, until) for queue, each in sums.items() if queue not in gone
+    }
+
+
+def _asked(first: int, last: int, keys: Sequence[str]) -> tuple[object, ...]:
+    listed, counters, latencies = keys
+    return request_of(
+        "metrics",
+        first=first,
+        last=last,
+        most=_MINUTES_AT_ONCE,
+        list=listed,
+        counters=counters,
+        latencies=latencies,
+    )
+
+
+def _maps(stored: _Minute) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
+    counts = stored.counts
+    return (
+        {str(name): int(each) for name, each in zip(counts[::2], counts[1::2], strict=True)},
+        _pairs(stored.processing),
+        _pairs(stored.total),
+    )
 
 
 async def roll_up(db: Database, limit: int) -> int:
@@ -202,13 +244,13 @@ async def roll_up(db: Database, limit: int) -> int:
 
 
 def _bucket(queue: str, stored: _Minute, length: timedelta) -> MetricBucket:
-    counts = stored.counts
+    counts, processing, total = _maps(stored)
     return MetricBucket(
         queue=queue,
         minute=from_us(stored.minute),
-        counts={str(name): int(each) for name, each in zip(counts[::2], counts[1::2], strict=True)},
-        processing=_histogram(stored.processing),
-        total=_histogram(stored.total),
+        counts=counts,
+        processing=Histogram(processing),
+        total=Histogram(total),
         length=length,
     )
 
@@ -218,5 +260,5 @@ def _flat(histogram: Histogram) -> list[int]:
     return [number for pair in counts.items() for number in pair]
 
 
-def _histogram(flat: Sequence[int]) -> Histogram:
-    return Histogram(dict(zip(flat[::2], flat[1::2], strict=True)))
+def _pairs(flat: Sequence[int]) -> dict[int, int]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

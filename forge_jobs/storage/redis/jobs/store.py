@@ -34,6 +34,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.changes import Changes
+from forge_jobs.storage.cursors import check_ended
 from forge_jobs.storage.redis.actions.calls import RecordCalls
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import set_back
@@ -198,7 +199,10 @@ class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls):
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         return await read.get(self._database, ids, self._late_locators.queues)
 
-    async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
+    async def counts(
+        self, queues: Sequence[str] | None = None, *, ended_at_most: int | None = None
+    ) -> dict[str, QueueCounts]:
+        check_ended(ended_at_most)
         return await read.counts(self._database, queues)
 
     async def wait_for_work(
@@ -263,6 +267,11 @@ class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls):
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         return await metrics.metrics(self._database, queue, since, until)
+
+    async def summaries(
+        self, queues: Sequence[str], since: datetime, until: datetime
+    ) -> dict[str, MetricBucket]:
+        return await metrics.summaries(self._database, queues, since, until)
 
     async def roll_up(self, limit: int) -> int:
         return await metrics.roll_up(self._database, limit)

@@ -1,7 +1,6 @@
 """Reads of jobs."""
 
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
@@ -12,18 +11,14 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
-    literal,
-    or_,
     select,
     text,
-    true,
-    union_all,
 )
 
 from forge_jobs.model.filters import JobFilter, JobOrder, Page
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
-from forge_jobs.model.queues import MOST_AHEAD, LinePlace, QueueCounts
+from forge_jobs.model.queues import MOST_AHEAD, LinePlace
 from forge_jobs.storage.cursors import (
     Place,
     check_cursor,
@@ -35,7 +30,7 @@ from forge_jobs.storage.cursors import (
 from forge_jobs.storage.sql.base.job_rows import job, job_summary
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of, portions
-from forge_jobs.storage.sql.base.tables import CLAIMED, READY, jobs, queues
+from forge_jobs.storage.sql.base.tables import READY, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import unsettled_parents
 from forge_jobs.storage.sql.jobs.filters import newest_ids
@@ -60,44 +55,7 @@ _LINES = select(
     jobs.c.tags,
     jobs.c.errors,
 ).where(one_of(jobs.c.id, "ids"))
-_QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
 _now: BindParameter[Any] = bindparam("now")
-_statuses = union_all(*(select(literal(each.value).label("status")) for each in JobStatus)).cte()
-# One count per queue and status, each a walk over a part of an index: grouping the rows takes
-# twice as long.
-_BY_STATUS = (
-    select(
-        queues.c.name,
-        _statuses.c.status,
-        select(func.count())
-        .where(jobs.c.queue == queues.c.name, jobs.c.status == _statuses.c.status)
-        .scalar_subquery(),
-    )
-    .join_from(queues, _statuses, true())
-    .where(one_of(queues.c.name, "names"))
-)
-_DUE = (
-    select(jobs.c.queue, func.count(), func.min(jobs.c.run_at))
-    .where(
-        one_of(jobs.c.queue, "names"),
-        jobs.c.run_at <= _now,
-        text(READY),
-        or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > _now),
-    )
-    .group_by(jobs.c.queue)
-)
-_HELD = (
-    select(jobs.c.queue, func.count())
-    .where(one_of(jobs.c.queue, "names"), text("hold IS NOT NULL"))
-    .group_by(jobs.c.queue)
-)
-_RUNNING = (
-    select(jobs.c.queue, func.count())
-    .where(one_of(jobs.c.queue, "names"), jobs.c.started_at.is_not(None), text(CLAIMED))
-    .group_by(jobs.c.queue)
-)
-
-
 _of: BindParameter[Any] = bindparam("of", type_=TEXT)
 _level: BindParameter[Any] = bindparam("level")
 _at: BindParameter[Any] = bindparam("at", type_=BigInteger)
@@ -164,25 +122,3 @@ def list_jobs(tx: Tx, which: JobFilter, order: JobOrder, cursor: str | None, lim
         None if last is None else cursor_of(order, last),
         looked_at.id if looked_at else None,
     )
-
-
-def counts(tx: Tx, names: Sequence[str] | None) -> dict[str, QueueCounts]:
-    """See ``JobStore.counts``."""
-    wanted = tx.execute(_QUEUE_NAMES).scalars().all() if names is None else sorted(set(names))
-    at: dict[str, Any] = {"names": list(wanted), "now": tx.now}
-    by_status = {name: dict.fromkeys((status.value for status in JobStatus), 0) for name in wanted}
-    for queue, status, count in tx.execute(_BY_STATUS, at):
-        by_status[queue][status] = count
-    due = {queue: (count, earliest) for queue, count, earliest in tx.execute(_DUE, at)}
-    held = {row[0]: row[1] for row in tx.execute(_HELD, at)}
-    running = {row[0]: row[1] for row in tx.execute(_RUNNING, at)}
-    return {
-        name: QueueCounts(
-            by_status=by_status[name],
-            due=due[name][0] if name in due else 0,
-            held=held.get(name, 0),
-            running=running.get(name, 0),
-            oldest_due_for=timedelta(microseconds=tx.now - due[name][1]) if name in due else None,
-        )
-        for name in wanted
-    }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -21,10 +21,10 @@ from forge_jobs.model.filters import (
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
-from forge_jobs.model.metrics import LatencySample, MetricBucket
+from forge_jobs.model.metrics import LatencySample
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
-from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.queues import Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
@@ -52,7 +52,7 @@ from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
-from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
+from forge_jobs.storage.sql.jobs.lists.numbers import SqlNumbers
 from forge_jobs.storage.sql.jobs.one.calls import OneJobCalls
 from forge_jobs.storage.sql.letters.read import forget_letters, list_letters
 from forge_jobs.storage.sql.progress import read as progress_read
@@ -65,7 +65,7 @@ logger = reporter(__name__)
 ORPHANS_AT_ONCE = 20  # jobs that are gone whose notes one step removes
 
 
-class SqlJobStore(SqlHistory, RecordCalls, OneJobCalls):
+class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on SQL."""
 
     def __init__(self, database: Database) -> None:
@@ -283,9 +283,6 @@ class SqlJobStore(SqlHistory, RecordCalls, OneJobCalls):
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         return await self._database.read(lambda tx: read.get(tx, ids))
 
-    async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
-        return await self._database.read(lambda tx: read.counts(tx, queues))
-
     async def wait_for_work(
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
     ) -> Wake:
@@ -347,14 +344,6 @@ class SqlJobStore(SqlHistory, RecordCalls, OneJobCalls):
     ) -> list[LatencySample]:
         await self._database.write(lambda tx: metrics.add_latencies(tx, host_id, samples))
         return []
-
-    async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        def script(tx: Tx) -> list[MetricBucket]:
-            found = metrics_of_hours(tx, queue, since, until)
-            found += metrics.metrics(tx, queue, since, until)
-            return sorted(found, key=lambda bucket: bucket.minute)
-
-        return await self._database.read(script)
 
     async def roll_up(self, limit: int) -> int:
         return await self._database.write(lambda tx: metrics.roll_up(tx, limit))
