@@ -34,6 +34,7 @@ from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.edit_bugs import EDIT_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
+from tests.meta.front_bugs import FRONT_BUGS
 from tests.meta.history_bugs import HISTORY_BUGS
 from tests.meta.hook_bugs import HOOK_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
@@ -109,6 +110,7 @@ GROUPS = {
     "runtime": RUNTIME_BUGS,
     "pass": PASS_BUGS,
     "apart": APART_BUGS,
+    "front": FRONT_BUGS,
     "operating": OPERATING_BUGS,
     "privacy": PRIVACY_BUGS,
     "progress": PROGRESS_BUGS,

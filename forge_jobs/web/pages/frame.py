@@ -1,7 +1,7 @@
 """The frame of every page: templates, tabs, and the operator behind the page."""
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,12 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from forge_jobs.operating.access import Actor
+from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.words import counted
+from forge_jobs.policy.judgement.problems.problem import Problem
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.pages import words
 from forge_jobs.web.pages.assets import asset
+from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.values import tagged
 
 HTML = "text/html"
@@ -65,6 +67,7 @@ class Visit(Struct, frozen=True, kw_only=True):
     request: Request
     operator: Operator
     now: datetime
+    judge: Judge
 
     @property
     def actor(self) -> Actor:
@@ -75,6 +78,16 @@ class Visit(Struct, frozen=True, kw_only=True):
     def storage(self) -> Storage:
         """The store that the page shows."""
         return self.operator.storage
+
+    async def problems(self) -> Sequence[Problem]:
+        """Return what is wrong now, the worst first.
+
+        :raises Forbidden: the actor may not see all queues
+        :raises Unavailable: the store is silent, or the part with pods and schedules
+        """
+        self.actor.need(Right.READ)
+        self.actor.need(Right.QUEUES)
+        return await self.judge.problems(self.storage)
 
     def parameter(self, name: str) -> str:
         """Return a parameter of the query, "" when not given."""
@@ -89,30 +102,41 @@ class Visit(Struct, frozen=True, kw_only=True):
 View = Callable[[Visit], Awaitable[Shown]]
 
 
-def page(source: Source, path: str, view: View, methods: tuple[str, ...] = ("GET",)) -> Route:
+def page(
+    source: Source, judge: Judge, path: str, view: View, methods: tuple[str, ...] = ("GET",)
+) -> Route:
     """Return the route of a page."""
 
     async def serve(request: Request) -> Response:
         storage = source.storage()
         async with Operator(storage, request.state.actor) as operator:
-            visit = Visit(request=request, operator=operator, now=await storage.cron.now())
+            now = await storage.cron.now()
+            visit = Visit(request=request, operator=operator, now=now, judge=judge)
             shown = await view(visit)
-        return written(request, shown, visit)
+            badges = await judge.badges(storage, visit.actor.access)
+        return written(request, shown, visit, badges)
 
     return Route(path, serve, methods=list(methods))
 
 
-def written(request: Request, shown: Shown, visit: Visit | None) -> Response:
-    """Return the page as a response."""
-    body = (
-        templates()
-        .get_template(shown.template)
-        .render(**_frame(request, shown, visit), **shown.values)
-    )
+def written(
+    request: Request,
+    shown: Shown,
+    visit: Visit | None,
+    badges: Mapping[str, int] | None = None,
+) -> Response:
+    """Return the page as a response.
+
+    :param badges: numbers of problems by the tabs whose pages solve them
+    """
+    frame = _frame(request, shown, visit, badges or {})
+    body = templates().get_template(shown.template).render(**frame, **shown.values)
     return tagged(request, body.encode("utf-8", "replace"), HTML)
 
 
-def _frame(request: Request, shown: Shown, visit: Visit | None) -> dict[str, Any]:
+def _frame(
+    request: Request, shown: Shown, visit: Visit | None, badges: Mapping[str, int]
+) -> dict[str, Any]:
     root: str = request.scope.get("root_path", "")
     path = request.scope["path"].removeprefix(root)
     now = visit.now if visit else None
@@ -120,7 +144,12 @@ def _frame(request: Request, shown: Shown, visit: Visit | None) -> dict[str, Any
         "root": root,
         "asset": functools.partial(asset, root),
         "tabs": [
-            {"name": name, "href": f"{root}{href}", "is_here": _is_here(path, href)}
+            {
+                "name": name,
+                "href": f"{root}{href}",
+                "is_here": _is_here(path, href),
+                "problems": badges.get(href.strip("/"), 0),
+            }
             for name, href in TABS
         ],
         "title": shown.title,

@@ -1,0 +1,1 @@
+"""Charts as SVG from the server: spans of time, lines, and marks."""

@@ -1,0 +1,135 @@
+"""Pictures of the pages for the manual: ``python -m tests.browser.pictures FOLDER``.
+
+The data are those of the tests: a store with a past, and a scene at work. Small PNG files, 1,024
+pixels wide, some 390 and some dark.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import uvicorn
+from playwright.async_api import Browser, async_playwright
+
+from forge_jobs.clock import ManualClock, SystemClock, from_us
+from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web import dashboard
+from tests.support.backends import BACKENDS
+from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
+from tests.web.past import MINUTES, Past
+from tests.web.scene import Scene, playing
+
+WIDE, NARROW = 1024, 390
+MOST_BYTES = 2_500_000
+"""Of all pictures together."""
+
+
+@asynccontextmanager
+async def served(storage: Storage) -> AsyncIterator[str]:
+    """Serve the dashboard, and give the address."""
+    actor = Actor(name="ada", access=ALL)
+    app = dashboard(storage, authorize=lambda _: actor, hosts=())
+    with free_ports() as port:
+        config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        running = asyncio.ensure_future(server.serve())
+        await wait_until(lambda: server.started, description="the server has started")
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            await running
+
+
+@asynccontextmanager
+async def at_work(folder: Path) -> AsyncIterator[tuple[str, Scene]]:
+    """Serve a store with a past, on which a pod works now."""
+    start = from_us(SystemClock().time_us()) - timedelta(minutes=MINUTES)
+    clock = ManualClock(start)
+    async with BACKENDS["sqlite"](folder, clock) as storage:
+        await Past(storage, clock).live()
+    async with (
+        BACKENDS["sqlite"](folder, None) as storage,
+        playing(storage) as scene,
+        served(storage) as address,
+    ):
+        yield address, scene
+
+
+def pages_of(scene: Scene) -> dict[str, str]:
+    """Return the pages by name."""
+    return {
+        "overview": "/",
+        "jobs": "/jobs",
+        "job": f"/jobs/{scene.jobs['dead']}",
+        "errors": "/errors",
+        "queues": "/queues",
+        "queue": "/queues/gh",
+        "pods": "/pods",
+        "cron": "/cron",
+        "schedule": "/cron/nightly",
+        "limits": "/limits",
+        "store": "/store",
+        "audit": "/audit",
+        "preview": "/act/requeue_jobs?q=status:dead",
+    }
+
+
+async def shoot(
+    browser: Browser,
+    address: str,
+    path: str,
+    target: Path,
+    *,
+    width: int = WIDE,
+    dark: bool = False,
+) -> None:
+    """Write a picture of a page."""
+    context = await browser.new_context(
+        viewport={"width": width, "height": 700}, color_scheme="dark" if dark else "light"
+    )
+    page = await context.new_page()
+    await page.goto(address + path)
+    await page.wait_for_load_state("networkidle")
+    height = min(await page.evaluate("document.documentElement.scrollHeight"), 1600)
+    await page.set_viewport_size({"width": width, "height": height})
+    await page.screenshot(path=target)
+    await context.close()
+
+
+async def shoot_all(folder: Path) -> None:
+    """Write all pictures."""
+    program = os.environ.get("FORGE_TEST_CHROMIUM") or shutil.which("chromium")
+    with tempfile.TemporaryDirectory() as store:
+        async with at_work(Path(store)) as (address, scene), async_playwright() as playwright:
+            browser = await playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox"]
+            )
+            for name, path in pages_of(scene).items():
+                await shoot(browser, address, path, folder / f"{name}.png")
+            for name in ("overview", "queue"):
+                path = pages_of(scene)[name]
+                await shoot(browser, address, path, folder / f"{name}-dark.png", dark=True)
+                await shoot(browser, address, path, folder / f"{name}-narrow.png", width=NARROW)
+            await browser.close()
+
+
+def main(folder: Path) -> int:
+    """Write all pictures. Return the exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(shoot_all(folder))
+    size = sum(each.stat().st_size for each in folder.glob("*.png"))
+    print(f"{size:,} bytes in {folder}")
+    return 0 if size <= MOST_BYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
