@@ -5,12 +5,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram
 from forge_jobs.model.retention import Kept
-from forge_jobs.model.series import MOST_KINDS, OTHER_KINDS, Depth, FlowSample, SeriesStep
+from forge_jobs.model.series import (
+    MOST_KINDS,
+    OTHER_KINDS,
+    Depth,
+    FlowSample,
+    SeriesAsk,
+    SeriesStep,
+)
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, QUEUE, cleaned_up, done, enqueue_one, register, run_one
 
@@ -214,3 +222,49 @@ async def test_a_bad_question_is_refused(
     with pytest.raises(InvalidInput) as refused:
         await steps(storage, clock, **asked)
     assert refused.value.field == "step"
+
+
+async def test_many_series_are_those_that_are_read_one_by_one(
+    storage: Storage, clock: ManualClock
+) -> None:
+    start = at_the_hour(clock)
+    for minute in range(0, 130, 10):
+        at = start + minute * MINUTE
+        flows = [a_flow(at, kind, queue=queue) for queue in ("a", "b") for kind in ("x", "y")]
+        assert await storage.jobs.add_flows(flows) == []
+    clock.advance(2 * HOUR)
+    await storage.jobs.record_depths({"a": Depth(due=3), "b": Depth(due=4)})
+    now = clock.now()
+    asked = [
+        SeriesAsk(since=start + ago, until=now + MINUTE, step=step, queue=queue, kind=kind)
+        for ago in (timedelta(0), HOUR)
+        for step in (MINUTE, 5 * MINUTE, HOUR)
+        for queue, kind in (("", ""), ("b", ""), ("a", "x"), ("a", ""), ("b", "y"), ("no", "z"))
+    ]
+    assert await storage.jobs.many_series([]) == []
+    one_by_one = [
+        await storage.jobs.series(
+            each.since, each.until, step=each.step, queue=each.queue, kind=each.kind
+        )
+        for each in asked
+    ]
+    assert await storage.jobs.many_series(asked) == one_by_one
+    assert sum(map(bool, one_by_one)) == 30
+    with pytest.raises(InvalidInput, match="step"):
+        await storage.jobs.many_series([SeriesAsk(since=start, until=now, step=timedelta(0))])
+
+
+async def test_many_series_of_more_minutes_than_one_step_reads(
+    storage: Storage, clock: ManualClock
+) -> None:
+    start = at_the_hour(clock)
+    flows = [
+        a_flow(start + minute * MINUTE, queue=queue)
+        for minute in range(401)
+        for queue in ("a", "b")
+    ]
+    for first in range(0, len(flows), 100):
+        assert await storage.jobs.add_flows(flows[first : first + 100]) == []
+    ask = SeriesAsk(since=start, until=start + 8 * HOUR, queue="a")
+    found = await storage.jobs.many_series([ask, structs.replace(ask, queue="b")])
+    assert [len(each) for each in found] == [401, 401]

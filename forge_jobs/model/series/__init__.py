@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from forge_jobs.model.metrics import Histogram
+from forge_jobs.model.metrics import MINUTE, Histogram
 
 MOST_KINDS = 200
 """Kinds of a queue in an hour that have a series. All further kinds are ``OTHER_KINDS``."""
@@ -63,6 +63,16 @@ class FlowTotal(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = {}
     delay: Histogram = _NONE
     processing: Histogram = _NONE
+
+
+class SeriesAsk(Struct, frozen=True, kw_only=True):
+    """One of several series that are read in one call. As the arguments of ``JobStore.series``."""
+
+    since: datetime
+    until: datetime
+    step: timedelta = MINUTE
+    queue: str = ""
+    kind: str = ""
 
 
 class SeriesStep(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ histograms, and takes the greater of each number of the depths.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from forge_jobs.clock import duration_us, from_us, to_us
 from forge_jobs.model.failures import check_steps
 from forge_jobs.model.metrics import HOUR, Histogram
-from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
+from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesAsk, SeriesStep
 
 HOUR_US, MINUTE_US = 3_600_000_000, 60_000_000
 LENGTHS = (MINUTE_US, HOUR_US)
@@ -60,10 +60,36 @@ class SeriesAsked(NamedTuple):
         check_steps(since, until, step)
         return cls(queue, kind, to_us(since), to_us(until), step)
 
+    @classmethod
+    def of_ask(cls, ask: SeriesAsk) -> "SeriesAsked":
+        """Return one of several questions.
+
+        :raises InvalidInput: see :func:`check_steps`
+        """
+        return cls.of(ask.since, ask.until, ask.step, queue=ask.queue, kind=ask.kind)
+
     @property
     def lengths(self) -> tuple[int, ...]:
         """The lengths of the records to read."""
         return (HOUR_US,) if duration_us(self.step) % HOUR_US == 0 else LENGTHS
+
+
+class Range(NamedTuple):
+    """Records of one kind and one length that several series need, each of another queue."""
+
+    kind: str
+    length: int
+    since: int
+    until: int
+
+
+def ranges_of(asked: Sequence[SeriesAsked]) -> dict[Range, set[str]]:
+    """Return the records to read, and of which queues: as few readings as can be."""
+    found: defaultdict[Range, set[str]] = defaultdict(set)
+    for each in asked:
+        for length in each.lengths:
+            found[Range(each.kind, length, each.since, each.until)].add(each.queue)
+    return found
 
 
 @dataclass
@@ -201,6 +227,28 @@ def series_of(records: Mapping[tuple[int, int], Record], step: timedelta) -> lis
         elif at not in hours:
             steps[at, HOUR_US].add(record)
     return [_step(at, length, record) for (at, length), record in sorted(steps.items())]
+
+
+def many_of(
+    records: Mapping[tuple[Range, str], Mapping[int, Record]], asked: Sequence[SeriesAsked]
+) -> list[list[SeriesStep]]:
+    """Return the steps of each question.
+
+    :param records: by range and queue, and by their begin
+    """
+    return [
+        series_of(
+            {
+                (length, at): record
+                for length in each.lengths
+                for at, record in records.get(
+                    (Range(each.kind, length, each.since, each.until), each.queue), {}
+                ).items()
+            },
+            each.step,
+        )
+        for each in asked
+    ]
 
 
 def _step(at: int, length: int, record: Record) -> SeriesStep:

@@ -10,7 +10,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import MINUTE, LatencySample, MetricBucket
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
-from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
+from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesAsk, SeriesStep
 
 
 class BookkeepingStore(Protocol):
@@ -163,6 +163,15 @@ class BookkeepingStore(Protocol):
         :param queue: "" means the whole store
         :param kind: of the queue. "" means all kinds together
         :raises InvalidInput: the range or the step is out of range
+        """
+        ...
+
+    async def many_series(self, asked: Sequence[SeriesAsk]) -> list[list[SeriesStep]]:
+        """Return several series, in the order asked for, each as :meth:`series` does.
+
+        One call, however many series. A series of a queue whose part is silent is empty.
+
+        :raises InvalidInput: a range or a step is out of range
         """
         ...
 

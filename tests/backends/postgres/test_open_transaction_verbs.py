@@ -28,7 +28,7 @@ from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Sl
 from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit, Retention
 from forge_jobs.model.schedules import Firing
-from forge_jobs.model.series import Depth, FlowSample
+from forge_jobs.model.series import Depth, FlowSample, SeriesAsk
 from forge_jobs.model.transitions import Delivery, Demand, Finalization, Revival
 from forge_jobs.storage.protocols import ConfigStore, CronStore, JobStore, ProcStore, Storage
 from forge_jobs.storage.protocols.progress import ProgressStore
@@ -235,6 +235,8 @@ async def _history(world: World) -> None:
     await world.jobs.record_depths({QUEUE: Depth(due=1)})
     until = minute + timedelta(hours=1)
     assert await world.jobs.series(minute, until, queue=QUEUE, kind="tests.kind")
+    asked = [SeriesAsk(since=minute, until=until, queue=QUEUE)]
+    assert [len(each) for each in await world.jobs.many_series(asked)] == [1]
     assert await world.jobs.add_failures([failed]) == []
     assert (await world.jobs.error_groups(minute, now)).groups
     assert await world.jobs.error_group(QUEUE, "abc", minute, now)

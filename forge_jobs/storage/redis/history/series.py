@@ -19,9 +19,12 @@ from forge_jobs.storage.history.series import (
     HOUR_US,
     WHOLE,
     DepthNumbers,
+    Range,
     Record,
     SeriesAsked,
+    many_of,
     numbers_of,
+    ranges_of,
     record_of,
     series_of,
     sum_of,
@@ -147,6 +150,46 @@ async def read_series(db: Database, asked: SeriesAsked) -> list[SeriesStep]:
                 break
             first = found[-1].at + 1
     return series_of(records, asked.step)
+
+
+async def read_many(db: Database, asked: Sequence[SeriesAsked]) -> list[list[SeriesStep]]:
+    """See ``JobStore.many_series``."""
+    found: dict[tuple[Range, str], dict[int, Record]] = {}
+    for span, names in ranges_of(asked).items():
+        bases = {db.keys.queue(name) if name else db.keys.fleet: name for name in names}
+        for base, records in (await _records_of(db, span, bases)).items():
+            found[span, bases[base]] = records
+    return many_of(found, asked)
+
+
+async def _records_of(
+    db: Database, span: Range, bases: Iterable[str]
+) -> dict[str, dict[int, Record]]:
+    """Read the records of several bases. Those of a silent one are left out."""
+    found: dict[str, dict[int, Record]] = {}
+    first = dict.fromkeys(bases, span.since)
+    while first:
+        requests = {
+            base: request_of(
+                "series_records",
+                kind=span.kind,
+                are_hours=span.length == HOUR_US,
+                first=at,
+                last=span.until - 1,
+                most=_RECORDS_AT_ONCE,
+            )
+            for base, at in first.items()
+        }
+        answers = (await db.run_some("series_records", requests, list[_Stored])).found
+        first = {}
+        for base, stored in answers.items():
+            records = found.setdefault(base, {})
+            for each in stored:
+                if isinstance(each.record, tuple):
+                    records[each.at] = _record(each.record)
+            if len(stored) == _RECORDS_AT_ONCE:
+                first[base] = stored[-1].at + 1
+    return found
 
 
 async def read_totals(db: Database) -> list[FlowTotal]:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.metrics import MINUTE
-from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
+from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesAsk, SeriesStep
 from forge_jobs.storage.history.failures import GroupsAsked, Steps
 from forge_jobs.storage.history.series import SeriesAsked
 from forge_jobs.storage.redis.base.database import Database
@@ -63,6 +63,10 @@ class RedisHistory:
     ) -> list[SeriesStep]:
         asked = SeriesAsked.of(since, until, step, queue=queue, kind=kind)
         return await series.read_series(self._database, asked)
+
+    async def many_series(self, asked: Sequence[SeriesAsk]) -> list[list[SeriesStep]]:
+        checked = [SeriesAsked.of_ask(each) for each in asked]
+        return await series.read_many(self._database, checked)
 
     async def flow_totals(self) -> list[FlowTotal]:
         return await series.read_totals(self._database)

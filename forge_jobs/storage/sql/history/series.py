@@ -1,6 +1,6 @@
 """Series of queues, kinds and the whole store: written from what pods count, read in steps."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,17 +23,21 @@ from forge_jobs.storage.history.series import (
     WHOLE,
     DepthNumbers,
     Gains,
+    Range,
     Record,
     SeriesAsked,
     gains_of,
     gains_of_counts,
     gains_of_depths,
+    many_of,
+    ranges_of,
     series_of,
     total_of,
     totals_of,
 )
 from forge_jobs.storage.salvage import UNREADABLE, counts_of, names_of
 from forge_jobs.storage.sql.base.history_tables import series_hours, series_minutes
+from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
 
@@ -58,6 +62,12 @@ class _Statements:
         )
         self.between = select(table).where(
             table.c.queue == bindparam("of"),
+            table.c.kind == bindparam("by"),
+            table.c.at >= bindparam("since", type_=BigInteger),
+            table.c.at < bindparam("until", type_=BigInteger),
+        )
+        self.of_queues = select(table).where(
+            one_of(table.c.queue, "names"),
             table.c.kind == bindparam("by"),
             table.c.at >= bindparam("since", type_=BigInteger),
             table.c.at < bindparam("until", type_=BigInteger),
@@ -176,6 +186,16 @@ def read_series(tx: Tx, asked: SeriesAsked) -> list[SeriesStep]:
         for row in tx.execute(_OF[length].between, key)
     }
     return series_of(records, asked.step)
+
+
+def read_many(tx: Tx, asked: Sequence[SeriesAsked]) -> list[list[SeriesStep]]:
+    """See ``JobStore.many_series``."""
+    found: defaultdict[tuple[Range, str], dict[int, Record]] = defaultdict(dict)
+    for span, names in ranges_of(asked).items():
+        key = {"by": span.kind, "since": span.since, "until": span.until, "names": sorted(names)}
+        for row in tx.execute(_OF[span.length].of_queues, key):
+            found[span, row.queue][row.at] = _record(row)
+    return many_of(found, asked)
 
 
 def read_totals(tx: Tx) -> list[FlowTotal]:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.metrics import MINUTE
-from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesStep
+from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesAsk, SeriesStep
 from forge_jobs.storage.history.failures import GroupsAsked, Steps
 from forge_jobs.storage.history.series import SeriesAsked
 from forge_jobs.storage.sql.base.database import Database
@@ -65,6 +65,10 @@ class SqlHistory:
     ) -> list[SeriesStep]:
         asked = SeriesAsked.of(since, until, step, queue=queue, kind=kind)
         return await self._database.read(lambda tx: series.read_series(tx, asked))
+
+    async def many_series(self, asked: Sequence[SeriesAsk]) -> list[list[SeriesStep]]:
+        checked = [SeriesAsked.of_ask(each) for each in asked]
+        return await self._database.read(lambda tx: series.read_many(tx, checked))
 
     async def flow_totals(self) -> list[FlowTotal]:
         return await self._database.read(series.read_totals)

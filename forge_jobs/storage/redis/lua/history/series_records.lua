@@ -8,6 +8,7 @@ local function handle(base, request)
   local listed = redis.call(
     'ZRANGE', base .. list, text(first), text(last), 'BYSCORE', 'LIMIT', 0, most
   )
+  spend(1 + #listed)
   local found = {}
   for index, at in ipairs(listed) do
     local packed = redis.call('HGET', base .. prefix .. at, kind)
