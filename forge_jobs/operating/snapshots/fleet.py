@@ -1,20 +1,21 @@
 """Pods, the leader and schedules, as a snapshot shows them."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import structs
 
 from forge_jobs.model.events import EventKind, TimelineEvent, grace_in, pod_note
 from forge_jobs.model.metrics import PodMinute
-from forge_jobs.model.processes import Leadership, PodState
+from forge_jobs.model.processes import Leadership, PodGauges, PodState
 from forge_jobs.model.schedules import Schedule
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import PodSeen, ScheduleSeen
 
 _ZERO = timedelta(0)
 _STARTS_WITHIN = timedelta(minutes=10)
+SKEW_TOLERATED_MS = 2000.0
 
 
 def is_live(pod: PodState) -> bool:
@@ -27,11 +28,13 @@ def pods_seen(
     pods: Sequence[PodState],
     events: Sequence[TimelineEvent],
     polling: Mapping[str, datetime],
+    skewed: Mapping[str, datetime],
 ) -> tuple[PodSeen, ...]:
     """Return the pods, those that have just been lost too.
 
     :param events: of the fleet, newest first
     :param polling: pod -> since when it hears no wake-ups
+    :param skewed: pod -> since when its clock is off
     """
     starts = _starts_by_label(now, events)
     newest_of_label = {pod.pod.label: pod.pod.host_id for pod in pods}
@@ -52,7 +55,15 @@ def pods_seen(
             starts=max(len(begun), 1),
             first_start_at=begun[-1] if begun else None,
             polling_since=polling.get(host_id),
+            skewed_since=skewed.get(host_id),
         )
+        if is_live(pod) and pod.gauges is not None:
+            one = structs.replace(
+                one,
+                skew=timedelta(milliseconds=pod.gauges.clock_skew_ms),
+                blocked_since=pod.gauges.blocked_since,
+                blocked_in=pod.gauges.blocked_in,
+            )
         if asked is not None and grace is not None:
             one = structs.replace(one, draining_since=asked.at, grace=grace)
         seen.append(one)
@@ -70,23 +81,36 @@ def _starts_by_label(
     return found
 
 
-def polling_since(
-    now: datetime, pods: Sequence[PodState], minutes: Sequence[PodMinute]
+def hears_nothing(gauges: PodGauges) -> bool:
+    """True while no wake-ups arrive."""
+    return not gauges.listening
+
+
+def is_skewed(gauges: PodGauges) -> bool:
+    """True while the pod's wall clock is more than two seconds off."""
+    return abs(gauges.clock_skew_ms) > SKEW_TOLERATED_MS
+
+
+def odd_since(
+    now: datetime,
+    pods: Sequence[PodState],
+    minutes: Sequence[PodMinute],
+    is_odd: Callable[[PodGauges], bool],
 ) -> dict[str, datetime]:
-    """Return the live pods that hear no wake-ups, and since when.
+    """Return the live pods whose gauges are odd, and since when they are without a break.
 
     :param minutes: of all pods, oldest first
     """
     found: dict[str, datetime] = {
         pod.pod.host_id: now
         for pod in pods
-        if is_live(pod) and pod.gauges is not None and not pod.gauges.listening
+        if is_live(pod) and pod.gauges is not None and is_odd(pod.gauges)
     }
-    heard = set[str]()
+    was_well = set[str]()
     for minute in reversed(minutes):
-        if minute.gauges.listening:
-            heard.add(minute.host_id)
-        elif minute.host_id in found and minute.host_id not in heard:
+        if not is_odd(minute.gauges):
+            was_well.add(minute.host_id)
+        elif minute.host_id in found and minute.host_id not in was_well:
             found[minute.host_id] = min(found[minute.host_id], minute.minute)
     return found
 

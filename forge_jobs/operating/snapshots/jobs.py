@@ -4,20 +4,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.filters import JobFilter, JobOrder, JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
+from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import PodState, WorkerState
-from forge_jobs.model.queues import QueueCounts
+from forge_jobs.model.queues import QueueCounts, RateLimitState
 from forge_jobs.policy.explanations import name_of
-from forge_jobs.policy.judgement.problems.snapshot import CrashesSeen, HeldKind, RunSeen
+from forge_jobs.policy.judgement.problems.snapshot import CrashesSeen, HeldKind, LimitSeen, RunSeen
 from forge_jobs.storage.protocols import Storage
 
 _HELD, _BLOCKED, _CRASHED = 1_000, 200, 100
 """Jobs of a sort that are looked at: the newest."""
+
+_STARVED = 200
+"""Jobs that wait for a rate limit: those whose turn comes first."""
+
+_LONGEST = 50
+"""Runs that are looked at: the longest."""
 
 _CANCELLED = 3
 """Runs that ignore a cancel, of which the events are read: the longest."""
@@ -46,10 +53,15 @@ class JobsSeen(Struct, frozen=True, kw_only=True):
     children: Mapping[str, HeldChildren]
     crashes: tuple[CrashesSeen, ...]
     runs: tuple[RunSeen, ...]
+    limits: tuple[LimitSeen, ...]
 
 
 async def jobs_seen(
-    storage: Storage, now: datetime, counts: Mapping[str, QueueCounts], pods: Sequence[PodState]
+    storage: Storage,
+    now: datetime,
+    counts: Mapping[str, QueueCounts],
+    pods: Sequence[PodState],
+    limits: Sequence[RateLimitState],
 ) -> JobsSeen:
     """Read what is odd about jobs: at most nine calls, and none of an empty store.
 
@@ -74,13 +86,22 @@ async def jobs_seen(
         (JobStatus.PENDING, JobStatus.FAILED),
         _HELD,
     )
-    ids = [job.id for job in (*blocked, *crashed)]
+    starved = await _newest(
+        storage,
+        [name for name, each in counts.items() if limits and each.by_status.get(JobStatus.PENDING)],
+        (JobStatus.PENDING,),
+        _STARVED,
+        causes=(Cause.RATE_LIMITED,),
+        order="due",
+    )
+    ids = [job.id for job in (*blocked, *crashed, *starved)]
     whole = await storage.jobs.get(ids) if ids else {}
     return JobsSeen(
         held=_held(waiting),
         children=await _children(storage, [whole[job.id] for job in blocked if job.id in whole]),
         crashes=_crashes(now, [whole[job.id] for job in crashed if job.id in whole]),
         runs=await _runs(storage, counts, pods),
+        limits=_starved([whole[job.id] for job in starved if job.id in whole], limits),
     )
 
 
@@ -91,11 +112,12 @@ async def _newest(
     limit: int,
     *,
     causes: tuple[Cause, ...] = (),
+    order: JobOrder = "id",
 ) -> Sequence[JobSummary]:
     if not queues:
         return ()
     which = JobFilter(queues=tuple(queues), statuses=statuses, causes=causes)
-    return (await storage.jobs.list(which, limit=limit)).jobs
+    return (await storage.jobs.list(which, order=order, limit=limit)).jobs
 
 
 def _held(waiting: Iterable[JobSummary]) -> dict[str, tuple[HeldKind, ...]]:
@@ -156,13 +178,47 @@ def _crashes(now: datetime, crashed: Sequence[Job]) -> tuple[CrashesSeen, ...]:
 async def _runs(
     storage: Storage, counts: Mapping[str, QueueCounts], pods: Sequence[PodState]
 ) -> tuple[RunSeen, ...]:
-    """Runs that were asked to stop, the longest first."""
+    """The longest runs, and of those that were asked to stop the longest."""
     if not any(each.running for each in counts.values()):
         return ()
-    asked = [each for each in await storage.procs.workers() if each.cancel_requested]
-    longest = sorted(asked, key=lambda each: (each.started_at, each.job_id))[:_CANCELLED]
+    workers = sorted(
+        await storage.procs.workers(), key=lambda each: (each.started_at, each.job_id)
+    )
+    asked = [each for each in workers if each.cancel_requested][:_CANCELLED]
     names: dict[str, str] = {pod.pod.host_id: name_of(pod) for pod in pods}
-    return tuple([await _asked_to_stop(storage, each, names) for each in longest])
+    longest = [_run(each, names) for each in workers[:_LONGEST] if each not in asked]
+    return (*longest, *[await _asked_to_stop(storage, each, names) for each in asked])
+
+
+def _run(worker: WorkerState, names: Mapping[str, str]) -> RunSeen:
+    return RunSeen(
+        job_id=worker.job_id,
+        queue=worker.queue,
+        kind=worker.kind,
+        pod=names.get(worker.host_id, worker.host_id),
+        started_at=worker.started_at,
+    )
+
+
+def _starved(jobs: Sequence[Job], limits: Sequence[RateLimitState]) -> tuple[LimitSeen, ...]:
+    """Return the limits for which jobs wait.
+
+    A job waits since its last attempt, else since it was to run: its due time is that of the turn.
+    """
+    refill = {
+        each.scope: each.limit.capacity / (each.limit.period / MINUTE) for each in limits
+    }
+    since: defaultdict[str, list[datetime]] = defaultdict(list)
+    for job in jobs:
+        if job.rate_limit in refill:
+            tried = [error.at for error in job.errors if error.at]
+            since[job.rate_limit].append(max(job.enqueued_at, *tried))
+    return tuple(
+        LimitSeen(
+            scope=scope, waiting=len(each), oldest_since=min(each), refill_a_minute=refill[scope]
+        )
+        for scope, each in sorted(since.items())
+    )
 
 
 async def _asked_to_stop(
@@ -170,12 +226,8 @@ async def _asked_to_stop(
 ) -> RunSeen:
     events = await storage.jobs.events(job_id=worker.job_id)
     asked = [each.at for each in events if each.kind is EventKind.CANCEL_REQUESTED]
-    return RunSeen(
-        job_id=worker.job_id,
-        queue=worker.queue,
-        kind=worker.kind,
-        pod=names.get(worker.host_id, worker.host_id),
-        started_at=worker.started_at,
+    return structs.replace(
+        _run(worker, names),
         # Of several wishes to cancel the first one of this run. A run asked before began cancelled.
         cancel_requested_at=min(
             (at for at in asked if at >= worker.started_at), default=worker.started_at

@@ -1,16 +1,22 @@
 """Reads a snapshot: ten calls of a healthy store, and at most 19 however much there is."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from forge_jobs.model.metrics import PodMinute
 from forge_jobs.operating.snapshots.errors import errors_seen
 from forge_jobs.operating.snapshots.fleet import (
+    hears_nothing,
+    is_skewed,
     leaderless_since,
+    odd_since,
     pods_seen,
-    polling_since,
     schedules_seen,
 )
 from forge_jobs.operating.snapshots.jobs import jobs_seen
 from forge_jobs.operating.snapshots.queues import queues_seen, with_jobs
+from forge_jobs.operating.snapshots.series import read_lately, with_series, with_usual
+from forge_jobs.policy.judgement.growth import rolled_up_to
 from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.problem import Problem
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot, StoreSeen
@@ -47,22 +53,34 @@ async def read_snapshot(storage: Storage) -> Snapshot:
     leader = await storage.cron.leader()
     schedules = await storage.cron.schedules()
     events = await storage.jobs.events(queue="", limit=EVENTS)
-    polling = polling_since(now, pods, [])
-    if polling:
+    minutes: Sequence[PodMinute] = ()
+    if any(odd_since(now, pods, (), is_odd) for is_odd in (hears_nothing, is_skewed)):
         minutes = await storage.procs.gauges(now - _HOUR, now + _HOUR)
-        polling = polling_since(now, pods, minutes)
+    polling = odd_since(now, pods, minutes, hears_nothing)
+    skewed = odd_since(now, pods, minutes, is_skewed)
+    limits = await storage.config.rate_limits()
     queues = queues_seen(now, states, counts, pods, events)
-    jobs = await jobs_seen(storage, now, counts, pods)
+    jobs = await jobs_seen(storage, now, counts, pods, limits)
+    lately = await read_lately(storage, now, states, jobs.runs)
+    aims = {state.name: state.settings.aim for state in states}
     return Snapshot(
         now=now,
-        queues=tuple(with_jobs(queue, jobs) for queue in queues),
+        queues=tuple(
+            with_series(with_jobs(queue, jobs), now, aims.get(queue.name), lately)
+            for queue in queues
+        ),
         errors=await errors_seen(storage, now),
         crashes=jobs.crashes,
-        runs=jobs.runs,
-        pods=pods_seen(now, pods, events, polling),
+        runs=with_usual(jobs.runs, lately),
+        limits=jobs.limits,
+        pods=pods_seen(now, pods, events, polling, skewed),
         leaderless_since=leaderless_since(now, leader, pods),
         schedules=schedules_seen(schedules, events, now),
-        store=StoreSeen(name=storage.name, transaction_since=await _oldest(storage, now)),
+        store=StoreSeen(
+            name=storage.name,
+            transaction_since=await _oldest(storage, now),
+            rolled_up_to=rolled_up_to(lately.whole),
+        ),
     )
 
 

@@ -83,6 +83,57 @@ def standing(
     )
 
 
+def overdue(due: int, oldest_for: timedelta | None, within: timedelta) -> int:
+    """Return how many due jobs wait longer than that, as if they had fallen due at a steady pace.
+
+    :param oldest_for: how long the oldest of them has waited. None without any
+    """
+    if oldest_for is None or oldest_for <= within or not due:
+        return 0
+    return max(1, round(due * (1 - within / oldest_for)))
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """The jobs that were overdue at an instant."""
+
+    at: datetime
+    overdue: int
+
+
+def burning_since(
+    objective: Objective, minutes: Sequence[Delays], now: Moment, before: Sequence[Moment]
+) -> datetime | None:
+    """Return since when the budget burns fast without a break. None while that does not.
+
+    Exact to the minute, and no earlier than an hour before the newest minute.
+
+    :param minutes: of two hours
+    :param before: the ends of minutes at which the overdue jobs are known, in any order
+    """
+    if not _burns(objective, minutes, now):
+        return None
+    since = now.at
+    for moment in sorted(before, key=lambda each: each.at, reverse=True):
+        if moment.at >= now.at:
+            continue
+        if moment.at <= now.at - HOUR:
+            break
+        earlier = [each for each in minutes if each.start < moment.at]
+        if not _burns(objective, earlier, moment):
+            break
+        since = moment.at
+    return since
+
+
+def _burns(objective: Objective, minutes: Sequence[Delays], moment: Moment) -> bool:
+    for window in (SHORT, HOUR):
+        met = _met(objective, minutes, moment.at, window, moment.overdue)
+        burn = 0.0 if met is None else (1 - met) / (1 - objective.share)
+        if round(burn, 9) < FAST_BURN:
+            return False
+    return True
+
+
 def _met(
     objective: Objective, history: Sequence[Delays], now: datetime, window: timedelta, overdue: int
 ) -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from forge_jobs.policy import remedies
+from forge_jobs.policy.judgement.objectives import HOUR
 from forge_jobs.policy.judgement.problems.problem import (
     Finding,
     clock,
@@ -144,8 +145,9 @@ def objective_missed(seen: Snapshot) -> Iterator[Finding]:
             jobs=queue.due,
             since=queue.burning_since,
             evidence=(
-                f"Queue {queue.name} misses its objective, {stands.objective}: the budget burns "
-                f"{stands.burn_short:.3g} times too fast, and {stands.budget_left:.0%} is left."
+                f"Queue {queue.name} misses its objective, {stands.objective}: "
+                f"{_share(stands.met.get(HOUR))} of the last hour, and the budget burns "
+                f"{stands.burn_short:.3g} times too fast."
             ),
             why=f"Jobs start late. {_backlog(queue, seen.now)}",
             action="See what the oldest jobs wait for. More slots help when all are in use.",
@@ -200,6 +202,10 @@ def children_held(seen: Snapshot) -> Iterator[Finding]:
 def _later(since: datetime | None, oldest_due_at: datetime | None) -> datetime:
     """The later of two instants: jobs that came after the cause wait since they are due."""
     return max(each for each in (since, oldest_due_at) if each is not None)
+
+
+def _share(met: float | None) -> str:
+    return "none" if met is None else f"{met:.1%}"
 
 
 def _is_open(queue: QueueSeen) -> bool:

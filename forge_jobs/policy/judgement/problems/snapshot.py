@@ -189,7 +189,8 @@ class StoreSeen(Struct, frozen=True, kw_only=True):
     :param bound: bytes that are there at most. 0 without a bound
     :param full_since: when nine tenths of the bound were used. None below
     :param transaction_since: begin of the oldest open transaction. None without one
-    :param rolled_up_to: end of the newest minute that was rolled up. None before the first
+    :param rolled_up_to: begin of the first minute that is not rolled up although runs ended there.
+        None without one
     """
 
     name: str = "store"

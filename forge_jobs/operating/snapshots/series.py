@@ -1,0 +1,133 @@
+"""Flow and depth of late, as a snapshot shows them: growth, objectives, usual lengths of runs."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct, structs
+
+from forge_jobs.model.metrics import HOUR, MINUTE
+from forge_jobs.model.objectives import Objective
+from forge_jobs.model.queues import QueueState
+from forge_jobs.model.series import SeriesAsk, SeriesStep
+from forge_jobs.policy.judgement.growth import growth
+from forge_jobs.policy.judgement.objectives import (
+    Delays,
+    Moment,
+    burning_since,
+    overdue,
+    standing,
+)
+from forge_jobs.policy.judgement.problems.jobs import SHORTEST
+from forge_jobs.policy.judgement.problems.snapshot import QueueSeen, RunSeen
+from forge_jobs.policy.percentiles import add, percentile
+from forge_jobs.storage.protocols import Storage
+
+_GROWTH, _BURNING, _WHOLE = timedelta(minutes=30), timedelta(hours=2), timedelta(hours=1)
+"""How far back series are read: of each queue, of one with an objective, of the whole store."""
+
+_USUAL = timedelta(days=1)
+_FEWEST_RUNS = 20
+"""Runs of a kind in a day from which on the longest of them say what is usual."""
+
+_MOST_KINDS = 20
+
+
+class Lately(Struct, frozen=True, kw_only=True):
+    """What the series say of the last minutes.
+
+    :param minutes: queue -> minutes, oldest first
+    :param whole: minutes of the whole store
+    :param usual: queue and kind -> 99 of 100 runs end within this. Kinds with few runs are left out
+    """
+
+    minutes: Mapping[str, Sequence[SeriesStep]]
+    whole: Sequence[SeriesStep]
+    usual: Mapping[tuple[str, str], timedelta]
+
+
+async def read_lately(
+    storage: Storage, now: datetime, states: Sequence[QueueState], runs: Sequence[RunSeen]
+) -> Lately:
+    """Read what the series say, in one call.
+
+    :raises Unavailable: the store is silent
+    """
+    until = now + MINUTE
+    asked = [SeriesAsk(since=now - _WHOLE, until=until)]
+    for state in states:
+        back = _BURNING if state.settings.objective else _GROWTH
+        asked.append(SeriesAsk(since=now - back, until=until, queue=state.name))
+    long = [run for run in runs if now - run.started_at >= SHORTEST]
+    kinds = sorted({(run.queue, run.kind) for run in long})[:_MOST_KINDS]
+    asked += [
+        SeriesAsk(since=now - _USUAL, until=now + HOUR, step=HOUR, queue=queue, kind=kind)
+        for queue, kind in kinds
+    ]
+    whole, *found = await storage.jobs.many_series(asked)
+    of_kinds = dict(zip(kinds, found[len(states) :], strict=True))
+    usual = {of: _usual(hours) for of, hours in of_kinds.items()}
+    return Lately(
+        minutes={state.name: each for state, each in zip(states, found, strict=False)},
+        whole=whole,
+        usual={of: length for of, length in usual.items() if length is not None},
+    )
+
+
+def _usual(hours: Sequence[SeriesStep]) -> timedelta | None:
+    if not hours:
+        return None
+    runs = hours[0].processing
+    for each in hours[1:]:
+        runs = add(runs, each.processing)
+    longest = percentile(runs, 0.99)
+    if longest is None or sum(runs.counts.values()) < _FEWEST_RUNS:
+        return None
+    return timedelta(seconds=longest)
+
+
+def with_usual(runs: Sequence[RunSeen], lately: Lately) -> tuple[RunSeen, ...]:
+    """Return the runs with what is usual for their kinds."""
+    return tuple(
+        structs.replace(run, usual=lately.usual.get((run.queue, run.kind))) for run in runs
+    )
+
+
+def with_series(
+    queue: QueueSeen, now: datetime, aim: Objective | None, lately: Lately
+) -> QueueSeen:
+    """Return the queue with how its backlog grows, and how the queue stands to its objective.
+
+    The standing rests on the last two hours: a look does not read a month of each queue.
+    """
+    minutes = lately.minutes.get(queue.name, ())
+    queue = structs.replace(queue, growth=growth(minutes, now))
+    if aim is None:
+        return queue
+    waits = None if queue.oldest_due_at is None else now - queue.oldest_due_at
+    moment = Moment(at=now, overdue=overdue(queue.due, waits, aim.within))
+    delays = delays_of(minutes)
+    return structs.replace(
+        queue,
+        standing=standing(aim, delays, now, overdue=moment.overdue),
+        burning_since=burning_since(aim, delays, moment, _moments(minutes, aim)),
+    )
+
+
+def delays_of(steps: Sequence[SeriesStep]) -> list[Delays]:
+    """Return the delays of the steps in which anything started."""
+    return [
+        Delays(start=each.at, delays=each.delay, length=each.length)
+        for each in steps
+        if each.delay.counts
+    ]
+
+
+def _moments(minutes: Sequence[SeriesStep], aim: Objective) -> list[Moment]:
+    return [
+        Moment(
+            at=each.at + each.length,
+            overdue=overdue(each.depth.due, each.depth.oldest_due_for, aim.within),
+        )
+        for each in minutes
+        if each.depth is not None
+    ]
