@@ -53,8 +53,8 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     :param overruns: handlers that went on past the timeout of their job
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
     :param clock_skew_ms: how far the pod's wall clock is ahead of the store's. Negative: behind
-    :param blocked_since: when the pod's event loop stopped to turn, by the store's clock. None while
-        the loop turns
+    :param blocked_since: when the event loop of the pod stopped to turn, by the store's clock. None
+        while the loop turns
     :param blocked_in: the function where the loop stands. "" while the loop turns
     :param pool_size: connections that calls of the pod may use at once. 0: calls need not wait
     :param pool_in_use: of these, in use when measured

@@ -199,6 +199,13 @@ OBJECTIVES = [
 
 OBJECTIVES += [
     in_policy(
+        "roll-up: a minute before the newest with counts is behind",
+        "policy/judgement/growth",
+        "        if each.counts:\n            break",
+        "        if each.counts:\n            continue",
+        "policy_growth.py::test_minutes_are_behind_from_the_first_without_counts_after_the_newest_with",
+    ),
+    in_policy(
         "objective: two spellings are two settings",
         "model/queues",
         'structs.force_setattr(settings, "objective", spelled)',

@@ -79,6 +79,10 @@ class Fleet:
         )
         assert await self.storage.jobs.append_events([event]) == []
 
+    async def all(self) -> list[Problem]:
+        """Return what is wrong now."""
+        return [*await problems(self.storage)]
+
     async def codes(self) -> list[Code]:
         """Return what is wrong now."""
         return [each.code for each in await problems(self.storage)]

@@ -7,14 +7,18 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.metrics import MINUTE as A_MINUTE
 from forge_jobs.model.processes import PodGauges
+from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.model.schedules import Firing
 from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.policy.judgement.problems.problem import Code
 from forge_jobs.storage.protocols import Storage
 from tests.problems.conftest import HOUR, MINUTE, SECOND, Fleet
-from tests.support.factories import QUEUE, claim_one, enqueue_one
+from tests.support.factories import QUEUE, claim_one, dead, enqueue_one, finish, held
+from tests.support.faulty import Faults, faulty
 from tests.support.firings import a_spec
 
 pytestmark = pytest.mark.anyio
@@ -173,35 +177,69 @@ def _gauges(**overrides: Any) -> dict[str, Any]:
     return {**GAUGES, **overrides}
 
 
-async def test_however_many_queues_ten_calls_are_enough_where_no_job_is_odd(
-    storage: Storage, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+async def test_a_clock_that_is_off(storage: Storage, fleet: Fleet, clock: ManualClock) -> None:
+    lease = await fleet.start()
+    begun = clock.now()
+    for skew in (3000.0, 100.0, -2500.0):
+        gauges = PodGauges(**_gauges(clock_skew_ms=skew))
+        await storage.procs.record_gauges(lease, clock.now(), gauges)
+        clock.advance(A_MINUTE)
+    found = await fleet.the_problem(Code.CLOCK_SKEW, begun + 2 * A_MINUTE)
+    assert "2 s behind the store" in found.evidence
+    clock.advance(-SECOND)
+    assert await fleet.codes() == []
+    await storage.procs.record_gauges(lease, clock.now(), PodGauges(**_gauges(clock_skew_ms=1999)))
+    clock.advance(A_MINUTE)
+    assert await fleet.codes() == []
+
+
+async def test_an_event_loop_that_stands_still(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    lease = await fleet.start()
+    blocked = clock.now()
+    gauges = PodGauges(**_gauges(blocked_since=blocked, blocked_in="shop.pay"))
+    await storage.procs.record_gauges(lease, clock.now(), gauges)
+    clock.advance(4 * SECOND)
+    assert await fleet.codes() == []
+    clock.advance(SECOND)
+    found = await fleet.the_problem(Code.LOOP_BLOCKED, blocked)
+    assert "in shop.pay without giving the loop back" in found.why
+    await storage.procs.record_gauges(lease, clock.now(), PodGauges(**_gauges()))
+    assert await fleet.codes() == []
+
+
+async def test_ten_calls_are_enough_however_much_is_wrong(
+    storage: Storage, fleet: Fleet, clock: ManualClock
 ) -> None:
     names = [f"q{number}" for number in range(30)]
     lease = await fleet.start(*names)
-    gauges = PodGauges(**_gauges(listening=False))
-    await storage.procs.record_gauges(lease, fleet.clock.now(), gauges)
+    gauges = PodGauges(**_gauges(listening=False, clock_skew_ms=5000))
+    await storage.procs.record_gauges(lease, clock.now(), gauges)
+    await storage.config.set_rate_limit("api", RateLimit(1, 3600.0))
     for name in names:
-        await enqueue_one(storage, queue=name)
-    calls = []
+        await storage.config.set_queue(name, QueueChange(objective="95% within 1s", max_workers=9))
+        parent = await enqueue_one(storage, queue=name)
+        await enqueue_one(storage, queue=name, after=(After(parent, on_failure="hold"),))
+        assert await finish(storage, await claim_one(storage, lease, queue=name), dead())
+        await enqueue_one(storage, queue=name, kind="new.kind")
+        await storage.jobs.requeue(JobFilter(queues=(name,), statuses=(JobStatus.DEAD,)))
+        claimed = held(await claim_one(storage, lease, queue=name), f"worker-{name}")
+        await storage.jobs.heartbeat(lease, [claimed], 24 * HOUR)
+        await storage.jobs.cancel(JobFilter(ids=(claimed.claim.job_id,)))
+    clock.advance(HOUR)
+    faults = Faults()
 
-    def counted(view: str, call: str, real: Any) -> Any:
-        def count(*args: object, **options: object) -> Any:
-            calls.append(f"{view}.{call}")
-            return real(*args, **options)
+    found = await problems(faulty(storage, faults))
 
-        return count
-
-    for view in ("jobs", "procs", "config", "cron"):
-        for call in dir(part := getattr(storage, view)):
-            real = getattr(part, call)
-            if not call.startswith("_") and callable(real):
-                monkeypatch.setattr(part, call, counted(view, call, real), raising=False)
-
-    await problems(storage)
-
-    assert "procs.gauges" in calls
-    assert len(calls) <= 10
-    assert len(set(calls)) == len(calls), "the store is asked of one queue after the other"
+    assert {Code.POLLING_ONLY, Code.CLOCK_SKEW, Code.CANCEL_IGNORED} <= {
+        each.code for each in found
+    }
+    # Three views have a call named look. The tenth call is that for open transactions.
+    assert faults.calls.pop("look") == 3
+    assert faults.calls.pop("gauges") == 1
+    assert set(faults.calls.values()) == {1}
+    assert 3 + 1 + len(faults.calls) + 1 <= 10
 
 
 async def test_a_fleet_that_works(storage: Storage, fleet: Fleet, clock: ManualClock) -> None:

@@ -1,5 +1,7 @@
 """A snapshot is read from the events and records that real pods make."""
 
+import asyncio
+import threading
 from datetime import timedelta
 
 import anyio
@@ -8,7 +10,7 @@ import pytest
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.events import EventKind, PodNote, TimelineEvent, grace_in, pod_note
 from forge_jobs.operating.snapshots.reading import read_snapshot
-from forge_jobs.policy.judgement.problems.snapshot import QueueSeen
+from forge_jobs.policy.judgement.problems.snapshot import PodSeen, QueueSeen
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import QUEUE, a_runtime, quick_settings
 from tests.support.waiting import wait_until
@@ -72,6 +74,49 @@ async def test_a_pod_that_drains_says_so_with_its_grace(storage: Storage) -> Non
             may_end.set()
     assert (pod.draining_since, pod.grace) == (asked.at, timedelta(seconds=40))
     assert (queue.pods, queue.unserved_since) == (0, asked.at)
+
+
+async def test_a_blocked_event_loop_is_seen_from_elsewhere_with_its_place(
+    storage: Storage,
+) -> None:
+    handlers = HandlerRegistry()
+    may_end = threading.Event()
+
+    @handlers.job("greedy", queue=QUEUE)
+    async def greedy() -> None:
+        may_end.wait(60)
+
+    async def watch() -> PodSeen:
+        async with await storage.reopen() as own:
+
+            async def is_seen() -> PodSeen | None:
+                [pod] = (await read_snapshot(own)).pods
+                return pod if pod.blocked_since else None
+
+            seen: PodSeen = await wait_until(is_seen, description="the pod's loop is blocked")
+            return seen
+
+    def look() -> PodSeen:
+        try:
+            return asyncio.run(watch())
+        finally:
+            may_end.set()
+
+    settings = quick_settings(blocked_after=timedelta(milliseconds=300))
+    async with a_runtime(storage, handlers, settings=settings).start() as handle:
+        before = await storage.cron.now()
+        other = asyncio.create_task(asyncio.to_thread(look))
+        await handle.enqueue(greedy.request())
+        seen = await other
+
+        async def turns() -> bool:
+            [pod] = (await read_snapshot(storage)).pods
+            return pod.blocked_since is None
+
+        await wait_until(turns, description="the pod says that its loop turns")
+    assert seen.blocked_since is not None
+    assert before <= seen.blocked_since <= await storage.cron.now()
+    assert seen.blocked_in == f"{__name__}.{greedy.__qualname__}"
 
 
 @pytest.mark.parametrize("queues", [(), ("a",), ("a b", "serves", "c; d")])

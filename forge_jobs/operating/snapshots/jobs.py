@@ -1,4 +1,4 @@
-"""Runs and held jobs, as a snapshot shows them. What is not there costs no call."""
+"""Runs and held jobs, as a snapshot shows them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,27 +7,16 @@ from datetime import datetime, timedelta
 from msgspec import Struct, structs
 
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.filters import JobFilter, JobOrder, JobSummary
+from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
+from forge_jobs.model.looks import JobsAsked, JobsLook
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import PodState, WorkerState
 from forge_jobs.model.queues import QueueCounts, RateLimitState
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import CrashesSeen, HeldKind, LimitSeen, RunSeen
 from forge_jobs.storage.protocols import Storage
-
-_HELD, _BLOCKED, _CRASHED = 1_000, 200, 100
-"""Jobs of a sort that are looked at: the newest."""
-
-_STARVED = 200
-"""Jobs that wait for a rate limit: those whose turn comes first."""
-
-_LONGEST = 50
-"""Runs that are looked at: the longest."""
-
-_CANCELLED = 3
-"""Runs that ignore a cancel, of which the events are read: the longest."""
 
 _AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, JobStatus.DEAD)
 
@@ -63,61 +52,33 @@ async def jobs_seen(
     pods: Sequence[PodState],
     limits: Sequence[RateLimitState],
 ) -> JobsSeen:
-    """Read what is odd about jobs: at most nine calls, and none of an empty store.
+    """Read what is odd about jobs, in one call.
 
     :raises Unavailable: the store is silent
     """
-    blocked = await _newest(
-        storage,
-        [name for name, each in counts.items() if each.by_status.get(JobStatus.BLOCKED)],
-        (JobStatus.BLOCKED,),
-        _BLOCKED,
+
+    def where(*statuses: JobStatus) -> tuple[str, ...]:
+        return tuple(
+            name for name, each in counts.items() if any(map(each.by_status.get, statuses))
+        )
+
+    look = await storage.jobs.look(
+        JobsAsked(
+            blocked=where(JobStatus.BLOCKED),
+            crashed=where(*_AFTER_CRASHES),
+            held=tuple(name for name, each in counts.items() if each.held),
+            starved=where(JobStatus.PENDING) if limits else (),
+            runs=any(each.running for each in counts.values()),
+        )
     )
-    crashed = await _newest(
-        storage,
-        [name for name, each in counts.items() if any(map(each.by_status.get, _AFTER_CRASHES))],
-        _AFTER_CRASHES,
-        _CRASHED,
-        causes=(Cause.CRASHED,),
-    )
-    waiting = await _newest(
-        storage,
-        [name for name, each in counts.items() if each.held],
-        (JobStatus.PENDING, JobStatus.FAILED),
-        _HELD,
-    )
-    starved = await _newest(
-        storage,
-        [name for name, each in counts.items() if limits and each.by_status.get(JobStatus.PENDING)],
-        (JobStatus.PENDING,),
-        _STARVED,
-        causes=(Cause.RATE_LIMITED,),
-        order="due",
-    )
-    ids = [job.id for job in (*blocked, *crashed, *starved)]
-    whole = await storage.jobs.get(ids) if ids else {}
+    names: dict[str, str] = {pod.pod.host_id: name_of(pod) for pod in pods}
     return JobsSeen(
-        held=_held(waiting),
-        children=await _children(storage, [whole[job.id] for job in blocked if job.id in whole]),
-        crashes=_crashes(now, [whole[job.id] for job in crashed if job.id in whole]),
-        runs=await _runs(storage, counts, pods),
-        limits=_starved([whole[job.id] for job in starved if job.id in whole], limits),
+        held=_held(look.held),
+        children=_children(look.blocked, look.parents),
+        crashes=_crashes(now, look.crashed),
+        runs=_runs(look, names),
+        limits=_starved(now, look.starved, limits),
     )
-
-
-async def _newest(
-    storage: Storage,
-    queues: Sequence[str],
-    statuses: tuple[JobStatus, ...],
-    limit: int,
-    *,
-    causes: tuple[Cause, ...] = (),
-    order: JobOrder = "id",
-) -> Sequence[JobSummary]:
-    if not queues:
-        return ()
-    which = JobFilter(queues=tuple(queues), statuses=statuses, causes=causes)
-    return (await storage.jobs.list(which, order=order, limit=limit)).jobs
 
 
 def _held(waiting: Iterable[JobSummary]) -> dict[str, tuple[HeldKind, ...]]:
@@ -132,9 +93,7 @@ def _held(waiting: Iterable[JobSummary]) -> dict[str, tuple[HeldKind, ...]]:
     return found
 
 
-async def _children(storage: Storage, blocked: Sequence[Job]) -> dict[str, HeldChildren]:
-    named = sorted({parent for child in blocked for parent in child.held_by})
-    parents = await storage.jobs.get(named) if named else {}
+def _children(blocked: Sequence[Job], parents: Mapping[JobId, Job]) -> dict[str, HeldChildren]:
     found: defaultdict[str, list[tuple[datetime, JobId]]] = defaultdict(list)
     for child in blocked:
         holding = [
@@ -175,19 +134,11 @@ def _crashes(now: datetime, crashed: Sequence[Job]) -> tuple[CrashesSeen, ...]:
     )
 
 
-async def _runs(
-    storage: Storage, counts: Mapping[str, QueueCounts], pods: Sequence[PodState]
-) -> tuple[RunSeen, ...]:
+def _runs(look: JobsLook, names: Mapping[str, str]) -> tuple[RunSeen, ...]:
     """The longest runs, and of those that were asked to stop the longest."""
-    if not any(each.running for each in counts.values()):
-        return ()
-    workers = sorted(
-        await storage.procs.workers(), key=lambda each: (each.started_at, each.job_id)
-    )
-    asked = [each for each in workers if each.cancel_requested][:_CANCELLED]
-    names: dict[str, str] = {pod.pod.host_id: name_of(pod) for pod in pods}
-    longest = [_run(each, names) for each in workers[:_LONGEST] if each not in asked]
-    return (*longest, *[await _asked_to_stop(storage, each, names) for each in asked])
+    asked = {each.job_id for each in look.cancelled}
+    runs = [_run(each, names) for each in look.runs if each.job_id not in asked]
+    return (*runs, *[_asked_to_stop(each, look, names) for each in look.cancelled])
 
 
 def _run(worker: WorkerState, names: Mapping[str, str]) -> RunSeen:
@@ -200,31 +151,34 @@ def _run(worker: WorkerState, names: Mapping[str, str]) -> RunSeen:
     )
 
 
-def _starved(jobs: Sequence[Job], limits: Sequence[RateLimitState]) -> tuple[LimitSeen, ...]:
+def _starved(
+    now: datetime, jobs: Sequence[Job], limits: Sequence[RateLimitState]
+) -> tuple[LimitSeen, ...]:
     """Return the limits for which jobs wait.
 
-    A job waits since its last attempt, else since it was to run: its due time is that of the turn.
+    A job waits since its enqueue or its last failure. The due time is that of the turn, so a job
+    that was enqueued for later does not tell when it first asked. No job counts as waiting for
+    longer than the limit needs for all that wait.
     """
-    refill = {
-        each.scope: each.limit.capacity / (each.limit.period / MINUTE) for each in limits
-    }
+    refill = {each.scope: each.limit.capacity / (each.limit.period / MINUTE) for each in limits}
     since: defaultdict[str, list[datetime]] = defaultdict(list)
     for job in jobs:
         if job.rate_limit in refill:
-            tried = [error.at for error in job.errors if error.at]
-            since[job.rate_limit].append(max(job.enqueued_at, *tried))
+            failed = [error.at for error in job.errors if error.at]
+            since[job.rate_limit].append(max([job.enqueued_at, *failed]))
     return tuple(
         LimitSeen(
-            scope=scope, waiting=len(each), oldest_since=min(each), refill_a_minute=refill[scope]
+            scope=scope,
+            waiting=len(each),
+            oldest_since=max(min(each), now - len(each) / refill[scope] * MINUTE),
+            refill_a_minute=refill[scope],
         )
         for scope, each in sorted(since.items())
     )
 
 
-async def _asked_to_stop(
-    storage: Storage, worker: WorkerState, names: Mapping[str, str]
-) -> RunSeen:
-    events = await storage.jobs.events(job_id=worker.job_id)
+def _asked_to_stop(worker: WorkerState, look: JobsLook, names: Mapping[str, str]) -> RunSeen:
+    events = look.events.get(worker.job_id, ())
     asked = [each.at for each in events if each.kind is EventKind.CANCEL_REQUESTED]
     return structs.replace(
         _run(worker, names),

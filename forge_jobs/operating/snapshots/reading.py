@@ -1,4 +1,4 @@
-"""Reads a snapshot: ten calls of a healthy store, and at most 19 however much there is."""
+"""Reads a snapshot: at most ten calls of a store, however much there is."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -46,23 +46,21 @@ async def read_snapshot(storage: Storage) -> Snapshot:
 
     :raises Unavailable: the store is silent, or the part with pods and schedules
     """
-    now = await storage.cron.now()
+    cron = await storage.cron.look()
+    now = cron.now
     pods = await storage.procs.pods()
-    states = await storage.config.queues()
+    config = await storage.config.look()
     counts = await storage.jobs.counts(ended_at_most=1)
-    leader = await storage.cron.leader()
-    schedules = await storage.cron.schedules()
     events = await storage.jobs.events(queue="", limit=EVENTS)
     minutes: Sequence[PodMinute] = ()
     if any(odd_since(now, pods, (), is_odd) for is_odd in (hears_nothing, is_skewed)):
         minutes = await storage.procs.gauges(now - _HOUR, now + _HOUR)
     polling = odd_since(now, pods, minutes, hears_nothing)
     skewed = odd_since(now, pods, minutes, is_skewed)
-    limits = await storage.config.rate_limits()
-    queues = queues_seen(now, states, counts, pods, events)
-    jobs = await jobs_seen(storage, now, counts, pods, limits)
-    lately = await read_lately(storage, now, states, jobs.runs)
-    aims = {state.name: state.settings.aim for state in states}
+    queues = queues_seen(now, config.queues, counts, pods, events)
+    jobs = await jobs_seen(storage, now, counts, pods, config.limits)
+    lately = await read_lately(storage, now, config.queues, jobs.runs)
+    aims = {state.name: state.settings.aim for state in config.queues}
     return Snapshot(
         now=now,
         queues=tuple(
@@ -74,8 +72,8 @@ async def read_snapshot(storage: Storage) -> Snapshot:
         runs=with_usual(jobs.runs, lately),
         limits=jobs.limits,
         pods=pods_seen(now, pods, events, polling, skewed),
-        leaderless_since=leaderless_since(now, leader, pods),
-        schedules=schedules_seen(schedules, events, now),
+        leaderless_since=leaderless_since(now, cron.leader, pods),
+        schedules=schedules_seen(cron.schedules, events, now),
         store=StoreSeen(
             name=storage.name,
             transaction_since=await _oldest(storage, now),

@@ -12,7 +12,6 @@ from forge_jobs.model.series import SeriesAsk, SeriesStep
 from forge_jobs.policy.judgement.growth import growth
 from forge_jobs.policy.judgement.objectives import (
     Delays,
-    Moment,
     burning_since,
     overdue,
     standing,
@@ -104,12 +103,17 @@ def with_series(
     if aim is None:
         return queue
     waits = None if queue.oldest_due_at is None else now - queue.oldest_due_at
-    moment = Moment(at=now, overdue=overdue(queue.due, waits, aim.within))
+    late = overdue(queue.due, waits, aim.within)
     delays = delays_of(minutes)
+    before = {
+        each.at + each.length: overdue(each.depth.due, each.depth.oldest_due_for, aim.within)
+        for each in minutes
+        if each.depth is not None
+    }
     return structs.replace(
         queue,
-        standing=standing(aim, delays, now, overdue=moment.overdue),
-        burning_since=burning_since(aim, delays, moment, _moments(minutes, aim)),
+        standing=standing(aim, delays, now, overdue=late),
+        burning_since=burning_since(aim, delays, now, overdue=late, overdue_before=before),
     )
 
 
@@ -119,15 +123,4 @@ def delays_of(steps: Sequence[SeriesStep]) -> list[Delays]:
         Delays(start=each.at, delays=each.delay, length=each.length)
         for each in steps
         if each.delay.counts
-    ]
-
-
-def _moments(minutes: Sequence[SeriesStep], aim: Objective) -> list[Moment]:
-    return [
-        Moment(
-            at=each.at + each.length,
-            overdue=overdue(each.depth.due, each.depth.oldest_due_for, aim.within),
-        )
-        for each in minutes
-        if each.depth is not None
     ]

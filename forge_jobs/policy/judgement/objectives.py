@@ -93,41 +93,36 @@ def overdue(due: int, oldest_for: timedelta | None, within: timedelta) -> int:
     return max(1, round(due * (1 - within / oldest_for)))
 
 
-class Moment(Struct, frozen=True, kw_only=True):
-    """The jobs that were overdue at an instant."""
-
-    at: datetime
-    overdue: int
-
-
 def burning_since(
-    objective: Objective, minutes: Sequence[Delays], now: Moment, before: Sequence[Moment]
+    objective: Objective,
+    minutes: Sequence[Delays],
+    now: datetime,
+    *,
+    overdue: int,
+    overdue_before: Mapping[datetime, int],
 ) -> datetime | None:
     """Return since when the budget burns fast without a break. None while that does not.
 
-    Exact to the minute, and no earlier than an hour before the newest minute.
+    Exact to the minute, and no earlier than an hour ago.
 
     :param minutes: of two hours
-    :param before: the ends of minutes at which the overdue jobs are known, in any order
+    :param overdue: as in :func:`standing`
+    :param overdue_before: the same at the ends of minutes, where that is known
     """
-    if not _burns(objective, minutes, now):
+    if not _burns(objective, minutes, now, overdue):
         return None
-    since = now.at
-    for moment in sorted(before, key=lambda each: each.at, reverse=True):
-        if moment.at >= now.at:
-            continue
-        if moment.at <= now.at - HOUR:
+    since, end = now, now.replace(second=0, microsecond=0)
+    while end > now - HOUR:
+        earlier = [each for each in minutes if each.start < end]
+        if end < now and not _burns(objective, earlier, end, overdue_before.get(end, 0)):
             break
-        earlier = [each for each in minutes if each.start < moment.at]
-        if not _burns(objective, earlier, moment):
-            break
-        since = moment.at
+        since, end = min(since, end), end - MINUTE
     return since
 
 
-def _burns(objective: Objective, minutes: Sequence[Delays], moment: Moment) -> bool:
+def _burns(objective: Objective, minutes: Sequence[Delays], at: datetime, overdue: int) -> bool:
     for window in (SHORT, HOUR):
-        met = _met(objective, minutes, moment.at, window, moment.overdue)
+        met = _met(objective, minutes, at, window, overdue)
         burn = 0.0 if met is None else (1 - met) / (1 - objective.share)
         if round(burn, 9) < FAST_BURN:
             return False

@@ -311,6 +311,7 @@ class Heartbeat:
         elif self.draining and not self._stopping:
             # At each beat: until the store knows, no other pod gets the slots of this pod.
             await storage.procs.set_draining(self.lease)
+        await self.watchdog.tell(storage, self.lease, beat.now)
         if self._outage.is_over():
             logger.info("heartbeat: the store answers again")
         self.failures = 0

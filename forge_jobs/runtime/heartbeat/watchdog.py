@@ -3,11 +3,29 @@
 import asyncio
 import sys
 import threading
-from datetime import timedelta
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
 
+from msgspec import structs
+
+from forge_jobs.clock import from_us, to_us
+from forge_jobs.errors import StorageError
+from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.reports import Stack, reporter
+from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
+
+_MINUTE_US = 60_000_000
+_UNMEASURED = PodGauges(
+    cpu_percent=0.0,
+    memory_bytes=0,
+    disk_free_bytes=0,
+    store_latency_ms=0.0,
+    loop_lag_ms=0.0,
+    running=0,
+)
 
 
 class Watchdog:
@@ -41,6 +59,9 @@ class Watchdog:
         self._reported = False
         self.blocked_count = 0
         """How often the loop was found blocked."""
+        self.last_gauges: Callable[[], PodGauges | None] = lambda: None
+        """Returns what the pod measured last."""
+        self._has_told = False
         self.lag = 0.0
         """Seconds the newest ping has waited, or took to be answered."""
 
@@ -92,6 +113,38 @@ class Watchdog:
             self._silent_for,
             self.stack(),
         )
+
+    async def tell(self, storage: Storage, lease: PodLease, now: datetime) -> None:
+        """Tell the store that the loop is blocked, once, and once that the loop turns again.
+
+        By the gauges of the pod, which the blocked loop cannot record. A store that refuses is
+        asked again at the next beat.
+
+        :param now: the store's time
+        """
+        if self._reported == self._has_told:
+            return
+        blocked, lag = self._reported, self.lag
+        gauges = structs.replace(
+            self.last_gauges() or _UNMEASURED,
+            loop_lag_ms=lag * 1000,
+            blocked_since=now - timedelta(seconds=lag) if blocked else None,
+            blocked_in=self._place() if blocked else "",
+        )
+        minute = to_us(now) // _MINUTE_US * _MINUTE_US
+        with suppress(StorageError):
+            await storage.procs.record_gauges(lease, from_us(minute), gauges)
+            self._has_told = blocked
+
+    def _place(self) -> str:
+        """Return the innermost function of the loop's thread that is not of Python's library."""
+        frame = sys._current_frames().get(self._thread_id)
+        while frame is not None:
+            module = str(frame.f_globals.get("__name__", ""))
+            if module.partition(".")[0] not in sys.stdlib_module_names:
+                return f"{module}.{frame.f_code.co_qualname}"
+            frame = frame.f_back
+        return ""
 
     def stack(self) -> Stack:
         """Return where the loop's thread is now."""

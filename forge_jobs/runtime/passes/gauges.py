@@ -103,6 +103,8 @@ class PodMeter:
         """References that retention has met. See :class:`PodGauges`."""
         self.clock_skew = 0.0
         """Seconds by which the wall clock is ahead of the store's."""
+        self.last: PodGauges | None = None
+        """The newest gauges."""
         self._disk_path = disk_path
         self._process = this_process()
         self._store_latency = _Mean()
@@ -120,7 +122,7 @@ class PodMeter:
 
     def measure(self, running: int, store: StoreHealth = _ALL_WELL) -> PodGauges:
         """Return the gauges since the last call. A reading that fails is zero, and none raises."""
-        return PodGauges(
+        self.last = PodGauges(
             cpu_percent=self._cpu_percent(),
             memory_bytes=self._memory_bytes(),
             disk_free_bytes=self._disk_free_bytes(),
@@ -137,6 +139,7 @@ class PodMeter:
             pool_in_use=store.pool_in_use,
             pool_waits=store.pool_waits,
         )
+        return self.last
 
     def _cpu_percent(self) -> float:
         now = self.clock.elapsed()

@@ -136,6 +136,7 @@ class RunningPod:
             clock=plan.clock,
             exit_process=plan.exit_process,
         )
+        self.heartbeat.watchdog.last_gauges = lambda: self.loops.meter.last
         self.draining = False
         self._eager_until = 0.0
         self._eager: asyncio.TimerHandle | None = None

@@ -12,9 +12,10 @@ from forge_jobs.model.queues import (
     RateLimitState,
     TokenGrant,
 )
+from forge_jobs.storage.protocols.looking import LookedAtConfig
 
 
-class ConfigStore(Protocol):
+class ConfigStore(LookedAtConfig, Protocol):
     """Queue settings, pauses, cool-downs, rate limits."""
 
     store_id: str

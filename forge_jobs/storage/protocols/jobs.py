@@ -20,12 +20,21 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.protocols.bookkeeping import BookkeepingStore
 from forge_jobs.storage.protocols.letters import LetterStore
+from forge_jobs.storage.protocols.looking import LookedAtJobs
 from forge_jobs.storage.protocols.operators import OperatedStore
 from forge_jobs.storage.protocols.progress import ProgressStore
 from forge_jobs.storage.protocols.sweeps import SweptStore
 
 
-class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, SweptStore, Protocol):
+class JobStore(
+    OperatedStore,
+    BookkeepingStore,
+    ProgressStore,
+    LetterStore,
+    SweptStore,
+    LookedAtJobs,
+    Protocol,
+):
     """Jobs from enqueue to removal, with their events and metrics."""
 
     store_id: str

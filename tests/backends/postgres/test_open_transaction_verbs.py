@@ -23,6 +23,7 @@ from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_worker_id
 from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
+from forge_jobs.model.looks import JobsAsked
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Slots
 from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
@@ -177,6 +178,7 @@ async def _schedules(world: World) -> None:
 async def _leader(world: World) -> None:
     standing = await world.cron.lead(world.lease.host_id, LEASE)
     await world.cron.leader()
+    await world.cron.look()
     await world.cron.now()
     await world.cron.resign(world.lease.host_id, standing.term)
 
@@ -199,6 +201,7 @@ async def _queues(world: World) -> None:
         await world.config.set_paused(name, False)
         await world.config.clear_cooldown(name)
     await world.config.queues()
+    await world.config.look()
     await world.config.delete_queue("another")
 
 
@@ -304,6 +307,10 @@ async def _cleanup(world: World) -> None:
 
 async def _reads(world: World) -> None:
     everything = JobFilter(queues=(QUEUE,))
+    every = ("default", "other", QUEUE)
+    await world.jobs.look(
+        JobsAsked(blocked=every, crashed=every, held=every, starved=every, runs=True)
+    )
     await world.jobs.list(everything)
     await world.jobs.list(everything, order="due")
     await world.jobs.list(everything, order="finished")

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from forge_jobs.model.looks import ConfigLook
 from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
@@ -89,6 +90,11 @@ class RedisConfigStore:
 
     async def queues(self) -> list[QueueState]:
         return await _queues(self._database)
+
+    async def look(self) -> ConfigLook:
+        queues = await _queues(self._database)
+        limits = await rate_limits.states(self._database)
+        return ConfigLook(queues=tuple(queues), limits=tuple(limits))
 
     async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
         await rate_limits.declare(self._database, scope, limit, by_operator=False)

@@ -8,6 +8,7 @@ import msgspec
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.looks import CronLook
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
@@ -80,6 +81,12 @@ class RedisCronStore:
     async def _fleet_version(self, standing: _Standing, seen: Mapping[str, MaybeStored]) -> str:
         unseen = [name for name in standing.queues if name not in seen]
         return fleet_version({**seen, **await read_queues(self._database, unseen)})
+
+    async def look(self) -> CronLook:
+        now = await self.now()
+        return CronLook(
+            now=now, leader=await self.leader(), schedules=tuple(await self.schedules())
+        )
 
     async def now(self) -> datetime:
         return from_us(await self._database.run_one("time", self._database.keys.fleet, [], int))

@@ -266,7 +266,8 @@ def _named_queues(published: str, read: StoredFields) -> dict[str, str]:
     return {kind: queue for kind, queue in routes.items() if queue}
 
 
-async def _workers(database: Database, host_id: HostId | None) -> list[WorkerState]:
+async def read_workers(database: Database, host_id: HostId | None) -> list[WorkerState]:
+    """See ``ProcStore.workers``."""
     queues = await queue_names(database)
     found: dict[str, WorkerState] = {}
     start = 0
@@ -317,7 +318,7 @@ class RedisProcStore:
         return await _published_routes(self._database)
 
     async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
-        return await _workers(self._database, host_id)
+        return await read_workers(self._database, host_id)
 
     async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
         return await _drop_dead_pods(self._database, dead_for, limit)

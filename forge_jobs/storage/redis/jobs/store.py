@@ -6,14 +6,7 @@ from datetime import datetime, timedelta
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.actions import ActionStep
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.filters import (
-    MOST_COUNTED,
-    BulkOutcome,
-    Count,
-    JobFilter,
-    JobOrder,
-    Page,
-)
+from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
@@ -49,7 +42,7 @@ from forge_jobs.storage.redis.jobs import (
     read,
 )
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
-from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
+from forge_jobs.storage.redis.jobs.looks.calls import ListCalls
 from forge_jobs.storage.redis.jobs.one.calls import OneJobCalls
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
 from forge_jobs.storage.redis.letters.read import forget_letters, read_letters
@@ -60,7 +53,7 @@ from forge_jobs.storage.redis.progress.notes import note_progress
 from forge_jobs.storage.wakeups import wakeups_of
 
 
-class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls):
+class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls, ListCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on Redis and Valkey."""
 
     def __init__(self, database: Database) -> None:
@@ -283,21 +276,6 @@ class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls):
         self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
     ) -> Cleaned:
         return await self._cleaner.cleanup(limit, rest, kept)
-
-    async def count(
-        self, which: JobFilter, *, at_most: int = MOST_COUNTED, cursor: str | None = None
-    ) -> Count:
-        return await count_jobs(self._database, which, at_most, cursor)
-
-    async def list(
-        self,
-        which: JobFilter,
-        *,
-        order: JobOrder = "id",
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        return await read.list_jobs(self._database, which, order, cursor, limit)
 
 
 def _check_none(connection: object | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, bindparam, func, literal, select, update
 
+from forge_jobs.model.looks import ConfigLook
 from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
@@ -125,6 +126,11 @@ class SqlConfigStore:
 
     async def queues(self) -> list[QueueState]:
         return await self._database.read(_queues)
+
+    async def look(self) -> ConfigLook:
+        return await self._database.read(
+            lambda tx: ConfigLook(queues=tuple(_queues(tx)), limits=tuple(rate_limits.states(tx)))
+        )
 
     async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
         await self._database.write(lambda tx: rate_limits.ensure(tx, scope, limit))

@@ -10,6 +10,7 @@ from sqlalchemy import BigInteger, bindparam, case, select, update
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.looks import CronLook
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
@@ -114,6 +115,15 @@ class SqlCronStore:
 
     async def leader(self) -> Leadership | None:
         return await self._database.read(_leader)
+
+    async def look(self) -> CronLook:
+        return await self._database.read(
+            lambda tx: CronLook(
+                now=from_us(tx.now),
+                leader=_leader(tx),
+                schedules=tuple(schedules.every(tx, False)),
+            )
+        )
 
     async def now(self) -> datetime:
         return await self._database.read(lambda tx: from_us(tx.now))

@@ -9,15 +9,7 @@ from typing import TypeVar
 from forge_jobs.errors import Locked, StorageError
 from forge_jobs.model.actions import ActionStep
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.filters import (
-    MOST_COUNTED,
-    BulkOutcome,
-    Count,
-    JobFilter,
-    JobOrder,
-    Page,
-    Refusal,
-)
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
@@ -51,8 +43,8 @@ from forge_jobs.storage.sql.jobs import children, claim, finalize, heartbeat, me
 from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
-from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
 from forge_jobs.storage.sql.jobs.lists.numbers import SqlNumbers
+from forge_jobs.storage.sql.jobs.looks.calls import ListCalls
 from forge_jobs.storage.sql.jobs.one.calls import OneJobCalls
 from forge_jobs.storage.sql.letters.read import forget_letters, list_letters
 from forge_jobs.storage.sql.progress import read as progress_read
@@ -65,7 +57,7 @@ logger = reporter(__name__)
 ORPHANS_AT_ONCE = 20  # jobs that are gone whose notes one step removes
 
 
-class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls):
+class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
     """:class:`~forge_jobs.storage.protocols.JobStore` on SQL."""
 
     def __init__(self, database: Database) -> None:
@@ -367,18 +359,3 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls):
         self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
     ) -> Cleaned:
         return await self._cleaner.cleanup(limit, rest, kept)
-
-    async def count(
-        self, which: JobFilter, *, at_most: int = MOST_COUNTED, cursor: str | None = None
-    ) -> Count:
-        return await self._database.read(lambda tx: count_jobs(tx, which, at_most, cursor))
-
-    async def list(
-        self,
-        which: JobFilter,
-        *,
-        order: JobOrder = "id",
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        return await self._database.read(lambda tx: read.list_jobs(tx, which, order, cursor, limit))

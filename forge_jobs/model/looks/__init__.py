@@ -1,0 +1,79 @@
+"""Looks: what the list of problems needs of a store, in one call for each view of the store."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.filters import JobSummary
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job
+from forge_jobs.model.processes import Leadership, WorkerState
+from forge_jobs.model.queues import QueueState, RateLimitState
+from forge_jobs.model.schedules import Schedule
+
+MOST_BLOCKED, MOST_CRASHED, MOST_HELD, MOST_STARVED = 200, 100, 1_000, 200
+"""Jobs of a sort in a look."""
+
+MOST_RUNS, MOST_CANCELLED = 50, 3
+"""Runs in a look: the longest, and of those that were asked to stop the longest."""
+
+
+class CronLook(Struct, frozen=True, kw_only=True):
+    """The store's time, and what is there once in a store.
+
+    :param leader: None before any pod led
+    :param schedules: by name, without those that were deleted
+    """
+
+    now: datetime
+    leader: Leadership | None
+    schedules: tuple[Schedule, ...]
+
+
+class ConfigLook(Struct, frozen=True, kw_only=True):
+    """Queues, by name, and rate limits, by scope."""
+
+    queues: tuple[QueueState, ...]
+    limits: tuple[RateLimitState, ...]
+
+
+class JobsAsked(Struct, frozen=True, kw_only=True):
+    """The queues in which a look searches for each sort of job. What is empty costs nothing.
+
+    :param blocked: for blocked jobs
+    :param crashed: for jobs that crashed and have not succeeded since
+    :param held: for waiting jobs, on hold or not
+    :param starved: for jobs that wait for a rate limit
+    :param runs: look at jobs that run
+    """
+
+    blocked: tuple[str, ...] = ()
+    crashed: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    starved: tuple[str, ...] = ()
+    runs: bool = False
+
+
+class JobsLook(Struct, frozen=True, kw_only=True):
+    """Jobs that may be a problem, a bounded number of each sort.
+
+    :param blocked: the newest ``MOST_BLOCKED``
+    :param parents: of these, those that are there
+    :param crashed: the newest ``MOST_CRASHED``
+    :param held: the newest ``MOST_HELD`` waiting jobs
+    :param starved: ``MOST_STARVED``, those whose turn comes first
+    :param runs: the longest ``MOST_RUNS``
+    :param cancelled: of the runs that were asked to stop the longest ``MOST_CANCELLED``
+    :param events: the newest of each of these jobs, newest first
+    """
+
+    blocked: tuple[Job, ...] = ()
+    parents: Mapping[JobId, Job] = {}
+    crashed: tuple[Job, ...] = ()
+    held: tuple[JobSummary, ...] = ()
+    starved: tuple[Job, ...] = ()
+    runs: tuple[WorkerState, ...] = ()
+    cancelled: tuple[WorkerState, ...] = ()
+    events: Mapping[JobId, tuple[TimelineEvent, ...]] = {}

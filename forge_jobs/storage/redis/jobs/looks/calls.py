@@ -1,0 +1,80 @@
+"""Lists of jobs, as a part of the store of jobs."""
+
+from collections.abc import Mapping, Sequence
+
+from forge_jobs.errors import PartlyUnavailable
+from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job
+from forge_jobs.model.looks import JobsAsked, JobsLook
+from forge_jobs.storage.history.looks import longest, searches
+from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.fleet.pods import read_workers
+from forge_jobs.storage.redis.jobs import read
+from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
+from forge_jobs.storage.redis.jobs.metrics import read_events
+from forge_jobs.storage.redis.locators.late import LateLocators
+
+_EVENTS = 100
+"""Events of a job in a look."""
+
+
+class ListCalls:
+    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` that list and count jobs."""
+
+    _database: Database
+    _late_locators: LateLocators
+
+    async def count(
+        self, which: JobFilter, *, at_most: int = MOST_COUNTED, cursor: str | None = None
+    ) -> Count:
+        return await count_jobs(self._database, which, at_most, cursor)
+
+    async def list(
+        self,
+        which: JobFilter,
+        *,
+        order: JobOrder = "id",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await read.list_jobs(self._database, which, order, cursor, limit)
+
+    async def look(self, asked: JobsAsked) -> JobsLook:
+        db = self._database
+        lines = {
+            name: (await read.list_jobs(db, which, order, None, limit)).jobs
+            for name, (which, order, limit) in searches(asked).items()
+        }
+        jobs = await self._there(
+            [job.id for name, found in lines.items() if name != "held" for job in found]
+        )
+        whole = {
+            name: tuple(jobs[job.id] for job in found if job.id in jobs)
+            for name, found in lines.items()
+            if name != "held"
+        }
+        parents = {parent for child in whole.get("blocked", ()) for parent in child.held_by}
+        runs, cancelled = longest(await read_workers(db, None) if asked.runs else ())
+        return JobsLook(
+            blocked=whole.get("blocked", ()),
+            parents=await self._there(sorted(parents)),
+            crashed=whole.get("crashed", ()),
+            held=tuple(lines.get("held", ())),
+            starved=whole.get("starved", ()),
+            runs=tuple(runs),
+            cancelled=tuple(cancelled),
+            events={
+                each.job_id: tuple(await read_events(db, each.job_id, None, _EVENTS))
+                for each in cancelled
+            },
+        )
+
+    async def _there(self, ids: Sequence[JobId]) -> Mapping[JobId, Job]:
+        """Return jobs that answer: those of silent queues are left out."""
+        if not ids:
+            return {}
+        try:
+            return await read.get(self._database, ids, self._late_locators.queues)
+        except PartlyUnavailable as error:
+            return error.found

@@ -1,0 +1,116 @@
+"""Looks answer in one call what single reads answer."""
+
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, Cause, JobStatus
+from forge_jobs.model.looks import MOST_BLOCKED, MOST_CANCELLED, MOST_RUNS, JobsAsked, JobsLook
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queues import RateLimit
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    DAY,
+    QUEUE,
+    claim,
+    claim_one,
+    dead,
+    enqueue_one,
+    finish,
+    held,
+    rate_limited,
+)
+from tests.support.firings import a_spec
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING = JobsAsked(
+    blocked=(QUEUE, "nowhere"), crashed=(QUEUE,), held=(QUEUE,), starved=(QUEUE,), runs=True
+)
+
+
+async def test_a_look_at_nothing(storage: Storage) -> None:
+    assert await storage.jobs.look(JobsAsked()) == JobsLook()
+    assert await storage.jobs.look(EVERYTHING) == JobsLook()
+    config = await storage.config.look()
+    assert (config.queues, config.limits) == ((), ())
+    cron = await storage.cron.look()
+    assert (cron.leader, cron.schedules, cron.now) == (None, (), await storage.cron.now())
+
+
+async def test_settings_limits_schedules_and_the_leader_are_those_of_single_reads(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.set_rate_limit("gh", RateLimit(5, 60))
+    await storage.cron.put_schedule(a_spec(name="nightly"), clock.now())
+    await storage.cron.put_schedule(a_spec(name="gone"), clock.now())
+    await storage.cron.delete_schedule("gone")
+    await storage.cron.lead(lease.host_id, DAY)
+    config, cron = await storage.config.look(), await storage.cron.look()
+    assert [*config.queues] == await storage.config.queues()
+    assert [*config.limits] == await storage.config.rate_limits()
+    assert [*cron.schedules] == await storage.cron.schedules()
+    assert cron.leader == await storage.cron.leader()
+
+
+async def test_jobs_of_each_sort(storage: Storage, lease: PodLease) -> None:
+    await storage.config.set_rate_limit("gh", RateLimit(5, 60))
+    parent = await enqueue_one(storage)
+    blocked = [
+        await enqueue_one(storage, after=(After(parent, on_failure="hold"),)) for _ in range(2)
+    ]
+    assert await finish(storage, await claim_one(storage, lease), dead())
+    for handover in await storage.jobs.handovers(10):
+        assert handover.child_id in blocked
+    starved = await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    assert await finish(storage, claimed, rate_limited(timedelta(hours=1)))
+    waiting = await enqueue_one(storage, delay=timedelta(hours=1))
+
+    look = await storage.jobs.look(EVERYTHING)
+
+    wanted = await storage.jobs.get([*blocked, starved])
+    assert look.blocked == tuple(wanted[each] for each in reversed(blocked))
+    assert look.starved == (wanted[starved],)
+    assert {each.id for each in look.held} == {starved, waiting}
+    assert look.crashed == ()
+    assert look.parents.keys() <= {parent}
+    only = await storage.jobs.look(JobsAsked(held=(QUEUE,)))
+    assert only == JobsLook(held=look.held)
+
+
+async def test_the_longest_runs_and_those_that_were_asked_to_stop(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    count = MOST_RUNS + 5
+    for _ in range(count):
+        await enqueue_one(storage)
+    begun = []
+    for each in await claim(storage, lease, limit=count):
+        begun.append(held(each, f"worker-{each.claim.job_id}"))
+        await storage.jobs.heartbeat(lease, begun, DAY)
+        clock.advance(timedelta(seconds=1))
+    ids = [each.claim.job_id for each in begun]
+    asked = ids[-MOST_CANCELLED - 2 :]
+    await storage.jobs.cancel(JobFilter(ids=tuple(asked)))
+
+    look = await storage.jobs.look(JobsAsked(runs=True))
+
+    assert [each.job_id for each in look.runs] == ids[:MOST_RUNS]
+    assert [each.job_id for each in look.cancelled] == asked[:MOST_CANCELLED]
+    assert look.events.keys() == {*asked[:MOST_CANCELLED]}
+    for events in look.events.values():
+        assert EventKind.CANCEL_REQUESTED in {each.kind for each in events}
+
+
+async def test_a_sort_is_bounded(storage: Storage) -> None:
+    parent = await enqueue_one(storage)
+    for _ in range(MOST_BLOCKED + 1):
+        await enqueue_one(storage, after=(After(parent),))
+    look = await storage.jobs.look(JobsAsked(blocked=(QUEUE,)))
+    assert len(look.blocked) == MOST_BLOCKED
+    assert {job.status for job in look.blocked} == {JobStatus.BLOCKED}
+    assert {job.cause for job in look.blocked} == {Cause.ENQUEUED}
