@@ -1,4 +1,4 @@
-"""Whether a backlog grows, and which minutes are not rolled up, from series."""
+"""The growth of a backlog, and which minutes are not rolled up, from series."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -66,7 +66,7 @@ class FlowTotal(Struct, frozen=True, kw_only=True):
 
 
 class SeriesAsk(Struct, frozen=True, kw_only=True):
-    """One of several series that are read in one call. As the arguments of ``JobStore.series``."""
+    """A series of several that are read in one call. As the arguments of ``JobStore.series``."""
 
     since: datetime
     until: datetime

@@ -32,7 +32,7 @@ _MOST_KINDS = 20
 
 
 class Lately(Struct, frozen=True, kw_only=True):
-    """What the series say of the last minutes.
+    """The last minutes, as the series tell them.
 
     :param minutes: queue -> minutes, oldest first
     :param whole: minutes of the whole store

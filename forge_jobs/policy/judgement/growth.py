@@ -1,4 +1,4 @@
-"""Whether a backlog grows without a break, from the depths that a store keeps by minute."""
+"""The growth of a backlog, from the depths that a store keeps by minute."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
