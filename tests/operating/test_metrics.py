@@ -118,7 +118,7 @@ async def test_a_scrape_takes_four_calls_and_the_problems_more_once_a_minute(
     faults = Faults()
     scraper = Scraper(faulty(sqlite_storage, faults))
     await scraper.read()
-    assert faults.calls["leader"] == 1
+    assert faults.calls["error_groups"] == 1
     faults.calls.clear()
     await scraper.read()
     assert faults.calls == {"queues": 1, "counts": 1, "pods": 1, "flow_totals": 1}
