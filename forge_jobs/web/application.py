@@ -21,6 +21,7 @@ from forge_jobs.web.access import Authorize, actor_of
 from forge_jobs.web.api.routes import SLASH, api_routes
 from forge_jobs.web.guard import PROBES, Guard
 from forge_jobs.web.health import probes
+from forge_jobs.web.live.route import live_route
 from forge_jobs.web.metrics import metrics_route
 from forge_jobs.web.pages.assets import STATIC
 from forge_jobs.web.pages.frame import Shown, written
@@ -84,7 +85,7 @@ class _Application:
     def __init__(self, source: Source, authorize: Authorize) -> None:
         self._authorize = authorize
         routes: list[BaseRoute] = [*probes(source), metrics_route(source)]
-        routes += [*api_routes(source), *page_routes(source)]
+        routes += [live_route(source), *api_routes(source), *page_routes(source)]
         self._routes = Starlette(
             routes=routes,
             exception_handlers={

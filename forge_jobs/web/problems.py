@@ -81,7 +81,7 @@ TITLES: Mapping[int, str] = {
     415: "Wrong media type",
     429: "Too many failures",
     500: "Defect",
-    503: "Store unavailable",
+    503: "Unavailable now",
 }
 
 

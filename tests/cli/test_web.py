@@ -2,10 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -53,6 +54,26 @@ def test_an_empty_store_is_served_until_a_signal(forge: CommandLine) -> None:
         assert httpx.get(address, headers={"Host": "evil.example"}).status_code == 400
         assert "server" not in httpx.get(address).headers
         process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.processes
+def test_a_stop_ends_the_streams_of_hundred_viewers(forge: CommandLine) -> None:
+    asked = b"GET /api/v1/live HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+    with serving(forge.url) as (address, process), ExitStack() as viewers:
+        port = int(address.rpartition(":")[2])
+        streams = []
+        for _ in range(100):
+            viewer = viewers.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            viewer.sendall(asked)
+            streams.append(viewers.enter_context(viewer.makefile("rb")))
+        for stream in streams:
+            while not stream.readline().startswith(b"event: "):
+                pass
+
+        process.send_signal(signal.SIGTERM)
+
+        # A server that waits for viewers to leave would stay. This one takes half a second.
         assert process.wait(20) == 0
 
 

@@ -45,6 +45,7 @@ from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.letter_bugs import LETTER_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.list_bugs import LIST_BUGS
+from tests.meta.live_bugs import LIVE_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
@@ -96,6 +97,7 @@ GROUPS = {
     "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
     "list": LIST_BUGS,
     "term": TERM_BUGS,
+    "live": LIVE_BUGS,
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,

@@ -27,7 +27,7 @@ from forge_jobs.operating.metrics.latencies import LAST_HOUR, QueueStats, read_s
 from forge_jobs.operating.settings.documents import Queues, QueueView
 from forge_jobs.operating.words import duration
 
-_NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
+NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
 
 
 class CooldownEdit(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class QueueCalls(RecordedCalls):
         slots = {each.queue: each for each in await self.storage.procs.allocations()}
         return Queues(
             tuple(
-                _view(state, counts.get(state.name, _NO_COUNTS), slots.get(state.name), each)
+                _view(state, counts.get(state.name, NO_COUNTS), slots.get(state.name), each)
                 for state, each in zip(states, stats, strict=True)
             )
         )
@@ -171,8 +171,7 @@ def _view(
     state: QueueState, counts: QueueCounts, allocation: Allocation | None, stats: QueueStats
 ) -> QueueView:
     pods = allocation.pods if allocation else {}
-    waits = counts.due or counts.by_status.get("pending")
-    unserved = bool(waits and not pods)
+    unserved = is_unserved(counts, len(pods))
     return widened(
         QueueView,
         state,
@@ -180,13 +179,19 @@ def _view(
         granted=sum(slots.grant for slots in pods.values()),
         pods=len(pods),
         unserved=unserved,
-        standing=_standing(state, unserved=unserved),
+        standing=standing(state, unserved=unserved),
         run=stats.run,
         total=stats.total,
     )
 
 
-def _standing(state: QueueState, *, unserved: bool) -> str:
+def is_unserved(counts: QueueCounts, pods: int) -> bool:
+    """Return whether a queue has jobs to run and no pod to run them."""
+    return bool(not pods and (counts.due or counts.by_status.get("pending")))
+
+
+def standing(state: QueueState, *, unserved: bool) -> str:
+    """Return the state of a queue in words."""
     if state.unreadable:
         return f"cannot be read: {state.unreadable}"
     if state.paused:

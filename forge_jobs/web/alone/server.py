@@ -26,8 +26,8 @@ from forge_jobs.web.application import dashboard
 logger = reporter(__name__)
 
 _TRY_AGAIN_AFTER = 1.0
-_STOP_SECONDS = 2
-"""How long a stop waits for requests that are under way."""
+_STOP_SECONDS = 1
+"""How long a stop waits for requests that are under way. Live streams end by themselves."""
 
 
 class WebOptions(Struct, frozen=True, kw_only=True):

@@ -12,12 +12,16 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.objectives import Objective
 from forge_jobs.operating.actions import documents as of_actions
 from forge_jobs.operating.jobs import documents as of_jobs
+from forge_jobs.operating.live.documents import LiveLost, LiveState
 from forge_jobs.operating.operations import API
 from forge_jobs.operating.settings import documents as of_settings
 from forge_jobs.web.api.binding import Argument, Bound, bound_operations
 from forge_jobs.web.problems import MEDIA_TYPE, TITLES, Problem
 
 _JSON = "application/json"
+LIVE = "/live"
+MAX_JOBS = 100
+"""Jobs that one viewer of the stream may look at."""
 _REFERENCES = "#/components/schemas/{name}"
 
 _FORMS: dict[Any, dict[str, Any]] = {
@@ -47,7 +51,7 @@ def openapi(root: str) -> bytes:
     :param root: the prefix under which the application is mounted
     """
     bound = bound_operations()
-    types = [Problem]
+    types = [Problem, LiveState, LiveLost]
     for each in bound:
         types += [each.result] if each.body is None else [each.result, each.body]
     schemas, components = msgspec.json.schema_components(
@@ -57,6 +61,7 @@ def openapi(root: str) -> bytes:
     paths: dict[str, dict[str, Any]] = {}
     for each in bound:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, by_type)
+    paths[LIVE] = {"get": _live(by_type)}
     description = {
         "openapi": "3.1.0",
         "info": {
@@ -110,8 +115,8 @@ def _plain(schema: Any) -> Any:
     return {name: _plain(each) for name, each in schema.items() if name != "default"}
 
 
-def _operation(bound: Bound, by_type: dict[int, Any]) -> dict[str, Any]:
-    answers: dict[str, Any] = {
+def _refusals(by_type: dict[int, Any]) -> dict[str, Any]:
+    return {
         str(status): {
             "description": title,
             "content": {MEDIA_TYPE: {"schema": by_type[id(Problem)]}},
@@ -119,6 +124,41 @@ def _operation(bound: Bound, by_type: dict[int, Any]) -> dict[str, Any]:
         for status, title in TITLES.items()
         if status != 500
     }
+
+
+def _live(by_type: dict[int, Any]) -> dict[str, Any]:
+    """Return the description of the stream, which is no operation."""
+    answers = _refusals(by_type)
+    answers["200"] = {
+        "description": (
+            "The whole state. With Accept: text/event-stream a stream that goes on: each event "
+            "named state has a LiveState as its data, the first one whole, the others with what "
+            "has changed. An event named lost has a LiveLost: the store does not answer, and the "
+            "stream goes on once the store is back."
+        ),
+        "content": {
+            _JSON: {"schema": by_type[id(LiveState)]},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+    answers["304"] = {"description": "Not modified"}
+    return {
+        "operationId": "live",
+        "summary": "What changes while a viewer looks: queues, pods, problems and named jobs.",
+        "responses": answers,
+        "parameters": [
+            {
+                "name": "job",
+                "in": "query",
+                "required": False,
+                "schema": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_JOBS},
+            }
+        ],
+    }
+
+
+def _operation(bound: Bound, by_type: dict[int, Any]) -> dict[str, Any]:
+    answers = _refusals(by_type)
     answers["200"] = {
         "description": "OK",
         "content": {_JSON: {"schema": _plain(by_type[id(bound.result)])}},

@@ -1,0 +1,1 @@
+"""The live stream of changes to all viewers."""

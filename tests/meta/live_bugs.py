@@ -1,0 +1,100 @@
+"""Bugs of the live stream: who sees what, at which pace, and what a slow viewer costs."""
+
+from tests.meta.bugs import Bug, Edit
+
+_RIGHTS = "tests/operating/test_live.py::test_no_viewer_sees_beyond_the_access"
+_PACE = "tests/operating/test_live.py::test_a_minute_of_readings_is_three_calls_a_second"
+_AGAIN = "tests/operating/test_live.py::test_only_what_has_changed_is_told_again"
+_WEB = "tests/web/test_live.py::test_"
+
+
+def _bug(name: str, module: str, old: str, new: str, test: str) -> Bug:
+    return Bug(f"live: {name}", (test,), (Edit(f"forge_jobs/{module}.py", old, new),))
+
+
+LIVE_BUGS: tuple[Bug, ...] = (
+    _bug(
+        "closed queues are told",
+        "operating/live/seeing",
+        "queue for queue in queues if actor.sees(queue.name)",
+        "queues",
+        _RIGHTS,
+    ),
+    _bug(
+        "jobs of closed queues are told",
+        "operating/live/seeing",
+        "value is None or not actor.sees(value.queue)",
+        "value is None",
+        _RIGHTS,
+    ),
+    _bug(
+        "pods tell of closed queues",
+        "operating/live/seeing",
+        "if actor.access.queues is None:\n        return pods.value",
+        "if True:\n        return pods.value",
+        _RIGHTS,
+    ),
+    _bug(
+        "messages of progress need no right",
+        "operating/live/seeing",
+        "return value if actor.access.payloads else hide_state(value)",
+        "return value",
+        "tests/operating/test_live.py::test_progress_is_told_at_the_next_reading",
+    ),
+    _bug(
+        "problems are read each second",
+        "operating/live/reading",
+        'self._put_off("problems", PROBLEMS_EVERY)',
+        "pass",
+        _PACE,
+    ),
+    _bug(
+        "what has not changed is told again",
+        "operating/live/reading",
+        "if before is not None and before.value == value:",
+        "if False:",
+        _AGAIN,
+    ),
+    _bug(
+        "a queue that has gone stays on the page",
+        "operating/live/reading",
+        "self.now.renamed = self.now.version",
+        "pass",
+        "tests/operating/test_live.py::test_a_queue_that_comes_or_goes_makes_the_state_whole",
+    ),
+    _bug(
+        "the reader goes on when nobody looks",
+        "web/live/hub",
+        "while self._is_looked_at():",
+        "while True:",
+        f"{_WEB}hundred_viewers_have_one_reader_and_none_when_they_left",
+    ),
+    _bug(
+        "each viewer has a reader",
+        "web/live/hub",
+        "if self._task is None:",
+        "if True:",
+        f"{_WEB}hundred_viewers_have_one_reader_and_none_when_they_left",
+    ),
+    _bug(
+        "an outage ends the news",
+        "web/live/hub",
+        '            self._lost = ""\n        except',
+        "            pass\n        except",
+        f"{_WEB}the_stream_says_that_the_store_is_away_and_goes_on",
+    ),
+    _bug(
+        "a stream is cut as a long request",
+        "web/live/route",
+        "request.state.time_limit.reschedule(None)",
+        "pass",
+        f"{_WEB}a_stream_outlives_the_bound_of_a_request",
+    ),
+    _bug(
+        "any number of streams",
+        "web/live/route",
+        "hub.check_room()",
+        "pass",
+        f"{_WEB}one_stream_too_many_is_told_when_to_come_again",
+    ),
+)
