@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from forge_jobs.commands.warm_pool import WarmPool as WarmPool
     from forge_jobs.operating.access import Access as Access
     from forge_jobs.operating.access import Actor as Actor
+    from forge_jobs.operating.actions.editing import JobEdit as JobEdit
     from forge_jobs.operating.actions.previews import Apply as Apply
     from forge_jobs.operating.operator import Operator as Operator
     from forge_jobs.runtime.pod.handle import QueueHandle as QueueHandle
@@ -97,6 +98,7 @@ _LAZY = {
     "Access": "forge_jobs.operating.access",
     "Actor": "forge_jobs.operating.access",
     "Apply": "forge_jobs.operating.actions.previews",
+    "JobEdit": "forge_jobs.operating.actions.editing",
     "Operator": "forge_jobs.operating.operator",
     "CommandResult": "forge_jobs.commands.handlers",
     "Program": "forge_jobs.commands.programs",
@@ -153,6 +155,7 @@ __all__ = [
     "JobClient",
     "JobContext",
     "JobDead",
+    "JobEdit",
     "JobFilter",
     "JobNotSuccessful",
     "JobOptions",

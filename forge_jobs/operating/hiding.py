@@ -10,6 +10,9 @@ from forge_jobs.model.jobs import Job
 from forge_jobs.model.progress import JobState
 from forge_jobs.privacy.secrets import HIDDEN, ORIGIN, SECRETS, readable
 
+OURS = frozenset({ORIGIN, SECRETS})
+"""Keys of metadata that are no words of the user."""
+
 _HIDDEN_JSON = f'"{HIDDEN}"'
 
 
@@ -20,7 +23,7 @@ def shown(job: Job) -> Job:
         job,
         payload=readable(job.payload, job.metadata),
         result=None if result is None else readable(result, {}),
-        metadata={key: text for key, text in job.metadata.items() if key not in {ORIGIN, SECRETS}},
+        metadata={key: text for key, text in job.metadata.items() if key not in OURS},
     )
 
 

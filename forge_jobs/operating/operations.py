@@ -57,6 +57,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("delete_jobs", "jobs delete", "POST /jobs/delete", "/jobs"),
     _act("release_held_jobs", "jobs release-held", "POST /jobs/release-held", "/jobs"),
     _act("run_jobs_now", "jobs run-now", "POST /jobs/run-now", "/jobs"),
+    _act("edit_job", "jobs edit", f"PATCH {_JOB}", f"{_OF_JOB}/edit", "edit_job"),
     _read("preview_action", "jobs cancel", "/actions/preview", "/jobs"),
     _act("apply_action", "jobs cancel", "POST /actions", "/jobs", "undo_action"),
     _read("list_actions", "actions list", "/actions", "/audit"),

@@ -54,6 +54,7 @@ class Operator(
         if not isinstance(actor, Actor):
             raise InvalidInput("actor", f"is {a_type(actor)}", "give Actor(name=...)")
         self.actor = actor
+        self.handlers = handlers
         self.client = JobClient(storage, handlers, router=router)
 
     async def aclose(self) -> None:

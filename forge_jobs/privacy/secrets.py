@@ -189,6 +189,49 @@ def _hide(value: Any, path: Path) -> Any:
     return value
 
 
+def with_secrets_of(given: str, stored: str, metadata: Mapping[str, str]) -> tuple[str, bool]:
+    """Return a payload that a person has edited, and whether a secret is another one now.
+
+    Where the person has left :data:`HIDDEN` in place of a secret, the stored secret stays.
+
+    :param given: JSON text as :func:`readable` has shown the stored payload, edited
+    """
+    paths = paths_in(metadata)
+    if not paths:
+        return given, False
+    before, after = msgspec.json.decode(stored), msgspec.json.decode(given)
+    hidden = HIDDEN in given
+    for path in paths:
+        after = _keep(after, before, path)
+    text = msgspec.json.encode(after).decode() if hidden else given
+    return text, any(_at(after, path) != _at(before, path) for path in paths)
+
+
+def _keep(value: Any, stored: Any, path: Path) -> Any:
+    if not path:
+        return stored if value == HIDDEN else value
+    step, below = path[0], path[1:]
+    if isinstance(value, dict) and isinstance(stored, dict):
+        for name in list(value) if step == EACH else [step]:
+            if name in value and name in stored:
+                value[name] = _keep(value[name], stored[name], below)
+    elif isinstance(value, list) and isinstance(stored, list) and step == EACH:
+        both = zip(value, stored, strict=False)
+        value[: len(stored)] = [_keep(each, before, below) for each, before in both]
+    return value
+
+
+def _at(value: Any, path: Path) -> Any:
+    """Return what lies at a path: a list of all where a step means each."""
+    for place, step in enumerate(path):
+        if step == EACH:
+            parts = value.values() if isinstance(value, dict) else value
+            is_some = isinstance(value, dict | list)
+            return [_at(each, path[place + 1 :]) for each in parts] if is_some else None
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
 def secret_texts(payload: str, paths: Iterable[Path]) -> tuple[str, ...]:
     """Return the texts of the secrets of a payload, the longest first, for :func:`without`."""
     try:

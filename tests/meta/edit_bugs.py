@@ -13,7 +13,58 @@ def _bug(name: str, file: str, old: str, new: str, backend: str = "sqlite") -> B
     return Bug(f"edit: {name}", _TESTS, (Edit(file, old, new),), backend)
 
 
+_CALLS = "forge_jobs/operating/actions/editing.py"
+_OPERATOR = "tests/operating/test_editing.py::test_"
+
+
+def _called(name: str, old: str, new: str, test: str, file: str = _CALLS) -> Bug:
+    return Bug(f"edit: {name}", (f"{_OPERATOR}{test}",), (Edit(file, old, new),))
+
+
 EDIT_BUGS = [
+    _called(
+        "a record shows secrets",
+        "readable(content.payload, metadata)",
+        "content.payload",
+        "secrets_stay_hidden_and_stay_as_they_are",
+    ),
+    _called(
+        "a secret that is shown hidden is written as shown",
+        "return stored if value == HIDDEN else value",
+        "return value",
+        "secrets_stay_hidden_and_stay_as_they_are",
+        "forge_jobs/privacy/secrets.py",
+    ),
+    _called(
+        "an undo overwrites a later edit",
+        "names, job.metadata) != action.after",
+        "names, job.metadata) is None",
+        "an_undo_is_refused_when_the_value_was_changed_since",
+    ),
+    _called(
+        "the version is not compared",
+        "edit.version != version_of(job)",
+        "edit.version == version_of(job) + 'x'",
+        "an_edit_is_refused_once_the_job_has_run",
+    ),
+    _called(
+        "the content behind a unique key changes",
+        "        if derived_key(job.kind",
+        "        if False and derived_key(job.kind",
+        "a_payload_that_makes_the_unique_key_changes_only_beside_the_key",
+    ),
+    _called(
+        "an encrypted payload is overwritten",
+        "            if is_encrypted(job.payload):",
+        "            if False:",
+        "an_encrypted_payload_is_not_edited_and_other_values_are",
+    ),
+    _called(
+        "payloads are edited without the right to them",
+        "            self.actor.need(Right.PAYLOADS)",
+        "            pass",
+        "rights_of_an_edit",
+    ),
     _bug("a job that runs is edited", _MODEL, " or job.status is JobStatus.IN_PROGRESS:", ":"),
     _bug("the token is not compared", _MODEL, "    if job.token != token:", "    if False:"),
     _bug("the content is not compared", _MODEL, "    if others:", "    if False:"),

@@ -20,6 +20,7 @@ from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.operating.access import ALL, Access, Actor, Right
+from forge_jobs.operating.actions.editing import JobEdit
 from forge_jobs.operating.actions.previews import Apply
 from forge_jobs.operating.documents import document
 from forge_jobs.operating.operations import OPERATIONS
@@ -112,6 +113,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         **{f"{verb}_jobs": ids for verb in verbs},
         **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},
         "count_jobs": (),
+        "edit_job": (jobs[queue], JobEdit(priority=3)),
         "list_errors": (),
         "get_error": (queue, jobs[f"group of {queue}"]),
         "what_if": (queue,),

@@ -58,7 +58,7 @@ def enqueue(
     if given.get("max_attempts") == 0:
         given["max_attempts"] = None
     _set_unique(given)
-    request = EnqueueRequest(kind, _read_payload(payload), **given)
+    request = EnqueueRequest(kind, read_payload(payload), **given)
     registry = load_handlers(handlers, deployment) if handlers or deployment.handlers else None
     router = load_router(deployment)
     outcome = with_operator(
@@ -91,7 +91,11 @@ def _set_unique(given: dict[str, Any]) -> None:
     given["unique"] = Unique(given.pop("unique_key", ""), by=fields, **values)
 
 
-def _read_payload(given: str) -> str:
+def read_payload(given: str) -> str:
+    """Return the payload of an option, or the one on standard input.
+
+    :raises InvalidInput: the text is no JSON object
+    """
     if given != "-":
         return check_json_text("payload", given)
     content = sys.stdin.buffer.read(MAX_PAYLOAD_BYTES + 1)

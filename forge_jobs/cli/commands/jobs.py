@@ -9,6 +9,7 @@ import msgspec
 from ulid import ULID
 
 from forge_jobs.cli.commands.job_logs import logs
+from forge_jobs.cli.commands.operating.edit import edit
 from forge_jobs.cli.failures import FAILED
 from forge_jobs.cli.options import (
     DURATION,
@@ -40,6 +41,7 @@ def jobs() -> None:
 
 
 jobs.add_command(logs)
+jobs.add_command(edit)
 
 
 @jobs.command("list")

@@ -1,13 +1,12 @@
 """Actions on many jobs, the records of all actions, and their undo."""
 
-from msgspec import structs
-
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.actions import ActionRecord, check_action_id
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.documents import ActionJobs, Actions, ActionView
+from forge_jobs.operating.actions.editing import EDIT_JOB, EditCalls
 from forge_jobs.operating.actions.previews import (
     SAMPLES,
     VALID_FOR,
@@ -20,13 +19,12 @@ from forge_jobs.operating.actions.previews import (
     read_token,
     token_of,
 )
-from forge_jobs.operating.actions.recording import VERBS, RecordedCalls
+from forge_jobs.operating.actions.recording import VERBS
 from forge_jobs.operating.actions.values import value_of
-from forge_jobs.operating.documents import widened
 from forge_jobs.operating.hiding import hide_line
 
 
-class ActionCalls(RecordedCalls):
+class ActionCalls(EditCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def preview_action(
@@ -170,7 +168,8 @@ class ActionCalls(RecordedCalls):
         return ActionJobs(action_id=record.action.id, job_ids=tuple(ids), cursor=more)
 
     async def undo_action(self, action_id: str) -> ActionView:
-        """Take back an action on settings, a pause, a schedule or a limit: write the old value.
+        """Take back an edit, or an action on settings, a pause, a schedule or a limit: write the
+        old value.
 
         :raises Conflict: the action has no inverse, or the value was changed since
         :raises NotFound: no such action
@@ -178,6 +177,8 @@ class ActionCalls(RecordedCalls):
         record = await self._record(action_id)
         action = record.action
         self.actor.act(action.verb)
+        if action.verb == EDIT_JOB:
+            return await self._undo_edit(record)
         value = value_of(action.verb)
         if value is None or action.before == action.after:
             raise Conflict(f"{action.verb} of {action.target or 'many jobs'} has no inverse")
@@ -210,22 +211,6 @@ class ActionCalls(RecordedCalls):
             return True
         queues = record.action.queues
         return bool(queues) and all(self.actor.sees(queue) for queue in queues)
-
-    def _shown(self, record: ActionRecord) -> ActionView:
-        action = record.action
-        if not self.actor.access.payloads:
-            action = structs.replace(action, before="", after="")
-        view: ActionView = widened(
-            ActionView,
-            action,
-            state=record.state,
-            parts=record.parts,
-            silent=record.silent,
-            changed=sum(part.changed for part in record.parts),
-            requested=sum(part.requested for part in record.parts),
-            refused=sum(sum(part.refused.values()) for part in record.parts),
-        )
-        return view
 
 
 def _check_verb(verb: str) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from forge_jobs.clients.calls import explained
 from forge_jobs.errors import NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.edits import version_of
 from forge_jobs.model.events import timeline_of
 from forge_jobs.model.filters import (
     MOST_COUNTED,
@@ -70,13 +71,20 @@ class JobCalls(RecordedCalls):
 
         :raises NotFound: there is no such job
         """
-        job = await self._job(job_id)
+        stored = await self._stored(job_id)
+        job = self._shown_job(stored)
         events = await self.storage.jobs.events(job_id=job.id)
         state = (await self.storage.jobs.states([job.id])).get(job.id)
         timeline = tuple(timeline_of(job, events))
         if not self.actor.access.payloads:
             state, timeline = hide_state(state), hide_timeline(timeline)
-        return widened(JobView, job, progress=state.progress if state else None, events=timeline)
+        return widened(
+            JobView,
+            job,
+            progress=state.progress if state else None,
+            events=timeline,
+            version=version_of(stored),
+        )
 
     async def explain_job(self, job_id: str) -> JobExplanation:
         """Why a job does not run, since when, until when, and what helps.
@@ -196,10 +204,17 @@ class JobCalls(RecordedCalls):
 
     async def _job(self, job_id: str) -> Job:
         """A job that is open to the actor, without what people must not read."""
+        return self._shown_job(await self._stored(job_id))
+
+    async def _stored(self, job_id: str) -> Job:
+        """A job that is open to the actor, as stored."""
         self.actor.need(Right.READ)
         job = await self.client.get(job_id)
         if job is None or not self.actor.sees(job.queue):
             raise _missing(job_id)
+        return job
+
+    def _shown_job(self, job: Job) -> Job:
         job = shown(job)
         return job if self.actor.access.payloads else hide_texts(job)
 

@@ -17,12 +17,14 @@ class JobView(Job, frozen=True, kw_only=True):
 
     :param payload: JSON text. In the document the value. ``result`` and ``trace`` likewise
     :param events: of the job, newest first, down to the enqueue
+    :param version: another one after each claim and each edit. An edit may name the one it has seen
     """
 
     JSON_TEXTS: ClassVar[tuple[str, ...]] = ("payload", "result", "trace")
 
     progress: Progress | None = None
     events: tuple[TimelineEvent, ...] = ()
+    version: str = ""
 
 
 class JobResult(Struct, frozen=True, kw_only=True):

@@ -209,7 +209,7 @@ def _back(visit: Visit, meant: _Meant) -> str:
 
 
 async def _done(visit: Visit, meant: _Meant) -> Shown:
-    form = await _form(visit.request)
+    form = await form_of(visit.request)
     again = record = ""
     is_left = False
     try:
@@ -241,12 +241,18 @@ def _good(meant: _Meant) -> dict[str, str]:
     return {"mark": "good", "text": f"{meant.deed.label}: {meant.value('name')}"}
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form that was sent.
+
+    :raises Refused: the body is no form
+    """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     content = await request.body()
     if content and media != "application/x-www-form-urlencoded":
         raise Refused(415, "wrong-media-type", "the body is no form", "use the page's own form")
-    return dict(parse_qsl(content.decode("utf-8", "replace"), max_num_fields=100))
+    return dict(
+        parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
+    )
 
 
 class _StillAtWork(Exception):

@@ -12,6 +12,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.queries.writing import format_query
 from forge_jobs.operating.access import Access
 from forge_jobs.operating.actions.documents import ActionView
+from forge_jobs.operating.actions.editing import EDIT_JOB
 from forge_jobs.operating.actions.values import value_of
 from forge_jobs.operating.operations import BY_NAME
 from forge_jobs.web.pages.acting import outcome
@@ -103,7 +104,8 @@ def open_for(access: Access, action: ActionView) -> list[str]:
         return ["abort_action", "continue_action"]
     # Without the right to payloads the values are hidden, so the undo itself compares them.
     has_changed = action.before != action.after or not access.payloads
-    return ["undo_action"] if has_changed and value_of(action.verb) is not None else []
+    has_inverse = value_of(action.verb) is not None or action.verb == EDIT_JOB
+    return ["undo_action"] if has_changed and has_inverse else []
 
 
 def _state(action: ActionView) -> str:

@@ -9,7 +9,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.operating.settings.documents import ScheduleView
 from forge_jobs.web.pages.deeds import SCHEDULE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
-from forge_jobs.web.pages.jobs import pretty
+from forge_jobs.web.pages.words import pretty
 
 _FIRES = 5
 _LISTED = 20

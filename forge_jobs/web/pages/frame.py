@@ -89,6 +89,12 @@ class Visit(Struct, frozen=True, kw_only=True):
         self.actor.need(Right.QUEUES)
         return await self.judge.problems(self.storage)
 
+    @property
+    def root(self) -> str:
+        """The path at which the dashboard is mounted."""
+        root: str = self.request.scope.get("root_path", "")
+        return root
+
     def parameter(self, name: str) -> str:
         """Return a parameter of the query, "" when not given."""
         return self.request.query_params.get(name, "")

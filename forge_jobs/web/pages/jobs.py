@@ -3,8 +3,6 @@
 import shlex
 from typing import Any
 
-import msgspec
-
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.events import EventKind, TimelineEvent
@@ -16,7 +14,8 @@ from forge_jobs.model.queues import ENDED_COUNTED
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
-from forge_jobs.web.pages.words import length
+from forge_jobs.web.pages.job.editing import may_edit
+from forge_jobs.web.pages.words import length, pretty
 
 _CHIPS = (
     ("Running", "status:in_progress", "in_progress"),
@@ -111,6 +110,7 @@ async def job_page(visit: Visit) -> Shown:
             "log": log if log and log.lines else None,
             "pod_name": pods.get(job.host_id) or job.host_id[-6:],
             "verbs": offered_for_jobs(visit.actor.access, [(job.status, job.hold)]),
+            "may_edit": may_edit(visit.actor.access, job.status),
             "payload": pretty(job.payload),
             "result": None if job.result is None else pretty(job.result),
             "strip": _strip(visit, job),
@@ -132,14 +132,6 @@ def _event_class(event: TimelineEvent) -> str:
     if event.kind is EventKind.FINISHED:
         return "good" if event.detail.startswith("succeeded") else "bad"
     return _EVENT_CLASS.get(event.kind, "")
-
-
-def pretty(text: str) -> str:
-    """Return JSON with one value a line and every number as written. Other texts stay."""
-    try:
-        return msgspec.json.format(text, indent=2)
-    except msgspec.DecodeError:
-        return text or "not kept"
 
 
 _END_MARK = {JobStatus.DONE: "done", JobStatus.DEAD: "dead"}

@@ -134,3 +134,11 @@ def term(name: str, value: str) -> str:
     """Return a term of the filter language, quoted where needed."""
     plain = value and all(each.isalnum() or each in "_-./@" for each in value)
     return f"{name}:{value}" if plain else f"{name}:{msgspec.json.encode(value).decode()}"
+
+
+def pretty(text: str) -> str:
+    """Return JSON with one value a line and every number as written. Other texts stay."""
+    try:
+        return msgspec.json.format(text, indent=2)
+    except msgspec.DecodeError:
+        return text or "not kept"

@@ -1,0 +1,259 @@
+"""Edits of a job that waits, with a record of the old and new values."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.handlers.preparing import unencrypted
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.unique_keys import derived_key
+from forge_jobs.model.actions import ActionRecord
+from forge_jobs.model.edits import CONTENT, JobContent, changed_fields, content_of, version_of
+from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.jobs import Job
+from forge_jobs.model.payloads import check_json_text
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.actions.documents import ActionView
+from forge_jobs.operating.actions.recording import RecordedCalls
+from forge_jobs.operating.documents import widened
+from forge_jobs.operating.hiding import OURS
+from forge_jobs.privacy.encryption import is_encrypted
+from forge_jobs.privacy.secrets import readable, with_secrets_of
+
+EDIT_JOB = "edit_job"
+_DERIVED = "by:"
+_SECRETS = "secrets"
+
+
+class JobEdit(Struct, frozen=True, kw_only=True):
+    """Another content of a job. What is left out stays. Durations are seconds in JSON.
+
+    :param payload: an object. Where a secret is shown as ``***`` and left so, the secret stays
+    :param due_at: an aware datetime. One that has passed means due now
+    :param max_attempts: None for no bound
+    :param timeout: of one run. None for no bound
+    :param expires_at: an aware datetime ahead. None for no expiry
+    :param metadata: all of it
+    :param version: of the job as it was seen, as ``JobView`` says. "" edits the job as it is now
+    :param reason: for people. Stays with the record
+    """
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    due_at: datetime | UnsetType = UNSET
+    max_attempts: int | UnsetType | None = UNSET
+    timeout: timedelta | UnsetType | None = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+    metadata: Mapping[str, str] | UnsetType = UNSET
+    version: str = ""
+    reason: str = ""
+
+
+class _Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields of an edit as the record of the action has them. Secrets are hidden."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    due_at: datetime | UnsetType = UNSET
+    max_attempts: int | UnsetType | None = UNSET
+    timeout: timedelta | UnsetType | None = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+    metadata: Mapping[str, str] | UnsetType = UNSET
+    secrets: str = ""
+    """"changed" when the edit has written another secret, which no record keeps."""
+
+
+class EditCalls(RecordedCalls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    handlers: HandlerRegistry | None
+
+    async def edit_job(self, job_id: str, edit: JobEdit) -> ActionView:
+        """Give a job that waits another payload, priority, due time or other content.
+
+        All or nothing, and only while the job is as it was seen. The payload is checked by the
+        handler where the program knows the handler. Returns the record of the action.
+
+        :raises NotFound: there is no such job
+        :raises InvalidInput: a value is wrong, or nothing would change
+        :raises Conflict: the job runs, has ended, or was changed since. Or the payload is
+            encrypted, or the unique key is made from what would change
+        """
+        self.actor.act(EDIT_JOB)
+        if edit.payload is not UNSET or edit.metadata is not UNSET:
+            self.actor.need(Right.PAYLOADS)
+        job = await self._editable(job_id)
+        if edit.version and edit.version != version_of(job):
+            raise Conflict(f"job {job.id} was changed since you looked; look again, then edit")
+        after, is_secret = self._edited(job, edit, await self.storage.cron.now())
+        return await self._write_edit(job, after, edit.reason, is_secret=is_secret)
+
+    async def _write_edit(
+        self, job: Job, after: JobContent, reason: str, *, is_secret: bool, undoes: str = ""
+    ) -> ActionView:
+        before = content_of(job)
+        changed = changed_fields(before, after)
+        if not changed:
+            raise InvalidInput("edit", "changes nothing", "give another value")
+        await self.storage.jobs.edit(job.id, token=job.token, before=before, after=after)
+        action = self._action(
+            EDIT_JOB,
+            target=job.id,
+            before=_record(before, changed, job.metadata),
+            after=_record(after, changed, job.metadata, is_secret=is_secret),
+            reason=reason,
+            undoes=undoes,
+        )
+        self.storage.jobs.announce_changes([job.queue])
+        return self._shown(await self.storage.jobs.put_action(action))
+
+    async def _undo_edit(self, record: ActionRecord) -> ActionView:
+        """Write the old values back, if no other edit or run has changed them since.
+
+        :raises Conflict: a value was changed since, or was a secret
+        """
+        action = record.action
+        old = msgspec.json.decode(action.before, type=_Recorded)
+        new = msgspec.json.decode(action.after, type=_Recorded)
+        if new.secrets:
+            raise Conflict(
+                f"the edit {action.id} has changed a secret, and no record keeps secrets"
+            )
+        job = await self._editable(action.target)
+        names = tuple(name for name in CONTENT if getattr(new, name) is not UNSET)
+        if _record(content_of(job), names, job.metadata) != action.after:
+            raise Conflict(
+                f"job {job.id} was changed since the action {action.id}; look at what is there "
+                "now, and edit what you want"
+            )
+        values = {name: getattr(old, name) for name in names}
+        if "payload" in values:
+            text = bytes(values["payload"]).decode()
+            values["payload"], _ = with_secrets_of(text, job.payload, job.metadata)
+        if "metadata" in values:
+            values["metadata"] = {**values["metadata"], **_ours(job.metadata)}
+        after = structs.replace(content_of(job), **values)
+        reason = f"undo of {action.id}"
+        return await self._write_edit(job, after, reason, is_secret=False, undoes=action.id)
+
+    def _shown(self, record: ActionRecord) -> ActionView:
+        action = record.action
+        if not self.actor.access.payloads:
+            action = structs.replace(action, before="", after="")
+        view: ActionView = widened(
+            ActionView,
+            action,
+            state=record.state,
+            parts=record.parts,
+            silent=record.silent,
+            changed=sum(part.changed for part in record.parts),
+            requested=sum(part.requested for part in record.parts),
+            refused=sum(sum(part.refused.values()) for part in record.parts),
+        )
+        return view
+
+    async def _editable(self, job_id: str) -> Job:
+        """Return a job that is open to the actor, as stored."""
+        wanted = check_job_id(job_id, "job_id")
+        job = (await self.storage.jobs.get([wanted])).get(wanted)
+        if job is None or not self.actor.sees(job.queue):
+            raise NotFound(f"no job has the id {job_id}; its retention is over")
+        return job
+
+    def _edited(self, job: Job, edit: JobEdit, now: datetime) -> tuple[JobContent, bool]:
+        """Return the content that an edit asks for, checked, and whether a secret changes."""
+        before, is_secret, payload = content_of(job), False, job.payload
+        given = {name: getattr(edit, name) for name in CONTENT}
+        wanted = {
+            name: value
+            for name, value in given.items()
+            if value is not UNSET and value != getattr(before, name)
+        }
+        if "payload" in wanted:
+            if is_encrypted(job.payload):
+                raise Conflict(
+                    f"the payload of job {job.id} is encrypted, and cannot be edited in part; "
+                    "cancel the job and enqueue another"
+                )
+            text = check_json_text("payload", bytes(wanted["payload"]).decode("utf-8"))
+            payload, is_secret = with_secrets_of(text, job.payload, job.metadata)
+        checked = self._checked(job, payload, wanted)
+        if "payload" in wanted:
+            wanted["payload"] = checked.payload
+            self._check_key(job, checked.payload)
+        if "due_at" in wanted:
+            wanted["due_at"] = max(_instant("due_at", wanted["due_at"]), now)
+        if (
+            wanted.get("expires_at") is not None
+            and _instant("expires_at", wanted["expires_at"]) <= now
+        ):
+            raise InvalidInput("expires_at", "has passed", "give a time ahead, or cancel the job")
+        if "metadata" in wanted:
+            own = msgspec.json.decode(checked.metadata, type=dict[str, str])
+            wanted["metadata"] = {**own, **_ours(job.metadata)}
+        for name in ("timeout", "tags"):
+            if name in wanted:
+                wanted[name] = getattr(checked, name)
+        return structs.replace(before, **wanted), is_secret
+
+    def _checked(self, job: Job, payload: str, wanted: Mapping[str, Any]) -> Any:
+        """Return the request that the edited job would be, checked as at an enqueue."""
+        names = ("priority", "max_attempts", "timeout", "expires_at", "tags", "metadata")
+        options = {name: wanted[name] for name in names if name in wanted}
+        if "payload" not in wanted:
+            payload = "{}"
+        request: EnqueueRequest[Any] = EnqueueRequest(
+            job.kind, payload, queue=job.queue, unique=None, spread=None, **options
+        )
+        registry = self.handlers if "payload" in wanted else None
+        return unencrypted(request, registry)[0]
+
+    def _check_key(self, job: Job, payload: str) -> None:
+        """Refuse a payload that the job's unique key is made from, unless the key stays."""
+        if job.unique_key is None or not job.unique_key.startswith(_DERIVED):
+            return
+        handler = None if self.handlers is None else self.handlers.get(job.kind)
+        rule = None if handler is None else handler.options.unique
+        fix = "cancel the job and enqueue another"
+        if rule is None or not rule.by:
+            raise Conflict(
+                f"the unique key of job {job.id} is made from the payload, and which fields make "
+                f"the key is not known here; {fix}"
+            )
+        if derived_key(job.kind, payload, rule.by) != job.unique_key:
+            raise Conflict(f"the unique key of job {job.id} is made from what would change; {fix}")
+
+
+def _instant(field: str, value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise InvalidInput(field, "has no time zone", "give an instant with an offset")
+    return value.astimezone(UTC)
+
+
+def _ours(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in metadata.items() if key in OURS}
+
+
+def _record(
+    content: JobContent,
+    names: tuple[str, ...],
+    metadata: Mapping[str, str],
+    *,
+    is_secret: bool = False,
+) -> str:
+    values: dict[str, Any] = {name: getattr(content, name) for name in names}
+    if "payload" in values:
+        values["payload"] = msgspec.Raw(readable(content.payload, metadata).encode())
+    if "metadata" in values:
+        values["metadata"] = {
+            key: text for key, text in content.metadata.items() if key not in OURS
+        }
+    recorded = _Recorded(**values, secrets="changed" if is_secret else "")
+    return msgspec.json.encode(recorded).decode()
