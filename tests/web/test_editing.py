@@ -113,8 +113,8 @@ async def test_without_the_right_there_is_no_form_and_without_payloads_no_payloa
 ) -> None:
     job_id = await enqueue_one(sqlite, payload='{"token":"swordfish"}')
     for access, status in ((Access(), 403), (Access(actions=frozenset({"edit_job"})), 200)):
-        app = dashboard(sqlite, authorize=lambda _, a=access: Actor(name="ada", access=a))
-        async with client_of(app) as client:
+        actors = iter([Actor(name="ada", access=access)])
+        async with client_of(dashboard(sqlite, authorize=lambda _: next(actors))) as client:  # noqa: B023
             answer = await client.get(f"/jobs/{job_id}/edit", headers=HTML)
             assert answer.status_code == status
             assert "swordfish" not in answer.text
