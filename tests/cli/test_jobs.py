@@ -11,6 +11,7 @@ import pytest
 from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import AllocationChange, Slots
@@ -194,10 +195,10 @@ def test_all_that_match_are_changed_and_no_others(forge: CommandLine, enqueue: E
         enqueue("a", "--queue", "x")
     other = enqueue("a", "--queue", "y")
 
-    changed = forge.json("jobs", "cancel", "--queue", "x", "--all-matching", "--yes")["changed"]
+    action = forge.json("jobs", "cancel", "--queue", "x", "--all-matching", "--yes")
 
-    assert len(changed) == 3
-    assert other not in changed
+    assert (action["changed"], action["state"]) == (3, "done")
+    assert other not in forge("actions", "jobs", action["id"]).stdout
 
 
 def test_all_that_match_need_a_yes(forge: CommandLine, enqueue: Enqueue) -> None:
@@ -211,8 +212,53 @@ def test_all_that_match_need_a_yes(forge: CommandLine, enqueue: Enqueue) -> None
 
     assert forge("jobs", "delete", *of_kind, stdin="y\n").stdout == "2 deleted\n"
     told = forge("jobs", "delete", "--queue", "x", "--all-matching", "--yes")
-    assert told.stderr == "delete: 1 job\n"
+    assert told.stderr.startswith("delete: 1 job\nRecorded: forge-jobs actions show ")
     assert forge.json("jobs", "list")["jobs"] == []
+
+
+def test_a_change_by_filter_is_an_action_with_a_reason(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    first, second = sorted(enqueue("a") for _ in range(2))
+    where = ("--kind", "a", "--all-matching", "--yes")
+    done = forge("jobs", "cancel", *where, "--reason", "the bank is closed")
+    forge("jobs", "requeue", first, "--reason", "open again")
+
+    [requeued, cancelled] = forge.json("actions", "list")["actions"]
+    assert cancelled["id"] in done.stderr
+    assert (cancelled["verb"], cancelled["surface"]) == ("cancel_jobs", "command")
+    assert (cancelled["reason"], cancelled["matched"]) == ("the bank is closed", 2)
+    assert (requeued["reason"], requeued["changed"]) == ("open again", 1)
+    left = forge("jobs", "cancel", *where)
+    assert left.stdout == "1 cancelled, 1 refused\n"
+    assert "1 refused: finished" in left.stderr
+    assert forge.json("jobs", "show", second)["status"] == "cancelled"
+
+
+def test_a_match_that_grew_is_asked_again(
+    forge: CommandLine, enqueue: Enqueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        enqueue("a")
+    first, *_ = [job["id"] for job in forge.json("jobs", "list")["jobs"]]
+    forge("jobs", "cancel", first)
+    asked: list[str] = []
+
+    def agree(text: str, **_: object) -> None:
+        asked.append(text)
+        if len(asked) == 1:
+            anyio.run(_cancel_all, forge.url)
+
+    monkeypatch.setattr("forge_jobs.cli.commands.jobs.click.confirm", agree)
+    done = forge("jobs", "requeue", "--status", "cancelled", "--all-matching")
+    assert asked == ["requeue 1 job?", "requeue 3 jobs?"]
+    assert "3 jobs match, and 1 did" in done.stderr
+    assert done.stdout == "3 requeued\n"
+
+
+async def _cancel_all(url: str) -> None:
+    async with await open_storage(url) as storage:
+        await storage.jobs.cancel(JobFilter())
 
 
 def test_every_job_of_the_store_is_meant_only_by_all(forge: CommandLine, enqueue: Enqueue) -> None:
@@ -243,7 +289,7 @@ def test_more_jobs_than_are_worth_counting_are_said_to_be_many(
 
     anyio.run(fill)
     asked = forge("jobs", "run-now", "--kind", "a", "--all-matching", code=1, stdin="n\n")
-    assert "run-now 300+ jobs?" in asked.stderr
+    assert "run-now 301 jobs?" in asked.stderr
 
     counted = forge("jobs", "count", "--kind", "a")
     assert counted.stdout == "300+\n"

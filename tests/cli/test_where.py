@@ -51,9 +51,8 @@ def test_a_line_looks_into_payloads_times_and_what_is_excluded(
     assert _ids(forge, f"-id:{paid} -kind:none attempt:0") == [other]
     assert forge("jobs", "count", "--where", "payload.customer.id:42").stdout == "1\n"
     text = "kind:pay -payload.customer.id:42"
-    assert forge.json("jobs", "cancel", "--where", text, "--all-matching", "--yes")["changed"] == [
-        other
-    ]
+    done = forge.json("jobs", "cancel", "--where", text, "--all-matching", "--yes")
+    assert forge("actions", "jobs", done["id"]).stdout == f"{other}\n"
 
 
 def test_an_empty_line_changes_nothing(forge: CommandLine, enqueue: Enqueue) -> None:

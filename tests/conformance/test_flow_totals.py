@@ -83,3 +83,17 @@ async def test_a_queue_that_is_deleted_takes_its_totals_along(
     assert await storage.jobs.flow_totals() == []
     await storage.config.ensure_queue(name, QueueSettings())
     assert await storage.jobs.flow_totals() == []
+
+
+async def test_what_comes_late_for_a_deleted_queue_does_not_come_back_with_the_name(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await storage.config.ensure_queue(QUEUE, QueueSettings())
+    await storage.config.delete_queue(QUEUE)
+    assert not await storage.jobs.add_flows([a_flow(clock, "late")])
+    assert await storage.jobs.flow_totals() == []
+    await storage.config.ensure_queue(QUEUE, QueueSettings())
+    assert await storage.jobs.flow_totals() == []
+    assert not await storage.jobs.add_flows([a_flow(clock, "new")])
+    [total] = await storage.jobs.flow_totals()
+    assert total.kind == "new"

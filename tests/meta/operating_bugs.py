@@ -60,9 +60,19 @@ RIGHTS = (
     _bug(
         "operator: limits are changed by who has one queue",
         "settings/limits",
-        "        self.actor.need(Right.QUEUES)\n",
-        "",
+        "        self.actor.act(action)\n        self.actor.need(Right.QUEUES)\n",
+        "        self.actor.act(action)\n",
         _NAMES,
+    ),
+)
+
+LIMITS = (
+    _bug(
+        "operator: names of limits are shown to who has one queue",
+        "settings/limits",
+        "        self.actor.need(Right.READ)\n        self.actor.need(Right.QUEUES)\n",
+        "        self.actor.need(Right.READ)\n",
+        _BEYOND,
     ),
 )
 
@@ -103,6 +113,71 @@ ERRORS = (
         "if group.id in {error.error_group, OTHER}",
         "if group.id == OTHER",
         "errors.py::test_a_group_shows_the_newest_whole_and_what_became_of_the_jobs",
+    ),
+)
+
+SHOWN = tuple(
+    Bug(
+        f"page: {name}",
+        ("tests/web/test_elsewhere.py::test_what_an_action_shows_does_what_the_page_does",),
+        (Edit("forge_jobs/web/pages/acting.py", old, new),),
+    )
+    for name, old, new in (
+        (
+            "the command of an action is of all jobs",
+            '("--where", q, "--all-matching")',
+            '("--all",)',
+        ),
+        ("the request of a preview is another one", '"apply_action" if token else', ""),
+        ("the line of Python leaves the change out", "if changes else", "if not changes else"),
+    )
+)
+
+COMMANDS = (
+    Bug(
+        "command: a change by filter is not asked again when more match",
+        ("tests/cli/test_jobs.py::test_a_match_that_grew_is_asked_again",),
+        (
+            Edit(
+                "forge_jobs/cli/commands/jobs.py",
+                "            if yes:\n                raise",
+                "            raise",
+            ),
+        ),
+    ),
+    Bug(
+        "command: the reason of a change by filter is lost",
+        ("tests/cli/test_jobs.py::test_a_change_by_filter_is_an_action_with_a_reason",),
+        (
+            Edit(
+                "forge_jobs/cli/commands/jobs.py",
+                "token=found.token, reason=reason",
+                "token=found.token",
+            ),
+        ),
+    ),
+    Bug(
+        "totals: a deleted queue gets a total that the next of the name has",
+        ("tests/conformance/test_flow_totals.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/history/series.py",
+                "if place.at == FOREVER and place.queue not in known:",
+                "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "totals on Redis: a deleted queue gets a total that the next of the name has",
+        ("tests/conformance/test_flow_totals.py",),
+        (
+            Edit(
+                "forge_jobs/storage/redis/lua/lib/history/series.lua",
+                "  if has_queue(base) then\n    add_record(base .. ':flow_totals'",
+                "  if true then\n    add_record(base .. ':flow_totals'",
+            ),
+        ),
+        "redis",
     ),
 )
 
@@ -219,4 +294,12 @@ PAGES = (
     ),
 )
 
-OPERATING_BUGS: tuple[Bug, ...] = (*RIGHTS, *ERRORS, *ACTIONS, *PAGES)
+OPERATING_BUGS: tuple[Bug, ...] = (
+    *RIGHTS,
+    *LIMITS,
+    *ERRORS,
+    *ACTIONS,
+    *PAGES,
+    *SHOWN,
+    *COMMANDS,
+)

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.anyio
 SECRET = "swordfish"
 EVERY = frozenset({"*"})
 OPEN, CLOSED = "open", "vault"
+LIMIT = "vault-api"
 
 
 def _any(**values: Any) -> dict[str, Any]:
@@ -72,7 +73,7 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
                 kind=f"{queue}.kind", expression="@daily", queue=queue, payload={"t": SECRET}
             )
             await boss.add_schedule(f"of-{queue}", edit)
-        await boss.set_limit("upstream", RateLimit(100, timedelta(days=1)))
+        await boss.set_limit(LIMIT, RateLimit(100, timedelta(days=1)))
         await boss.run_jobs_now(JobFilter(queues=(CLOSED,), unique_key=SECRET[:1]))
         [action] = (await boss.list_actions(limit=1)).actions
         jobs["action"] = JobId(action.id)
@@ -142,8 +143,8 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "set_schedule": (schedule, edit),
         **{f"{verb}_schedule": (schedule,) for verb in ("pause", "resume", "delete", "trigger")},
         "schedule_fires": (schedule,),
-        "set_limit": ("upstream", RateLimit(5, timedelta(days=1))),
-        **{f"{verb}_limit": ("upstream",) for verb in ("delete", "drain")},
+        "set_limit": (LIMIT, RateLimit(5, timedelta(days=1))),
+        **{f"{verb}_limit": (LIMIT,) for verb in ("delete", "drain")},
     }
 
 
@@ -192,6 +193,7 @@ async def test_no_operation_goes_beyond_the_access(named: str, sqlite_storage: S
         (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "set_limit"),
         (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "enqueue"),
         (Access(queues=frozenset({OPEN})), "queues", "doctor"),
+        (Access(queues=frozenset({OPEN})), "queues", "list_limits"),
     ],
 )
 async def test_a_refusal_names_the_right(

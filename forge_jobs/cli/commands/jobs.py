@@ -1,5 +1,7 @@
 """``forge-jobs jobs``: look at jobs, and change their course."""
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, get_args
@@ -16,19 +18,21 @@ from forge_jobs.cli.options import (
     deployment_options,
     json_option,
     with_operator,
-    with_store,
 )
 from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
 from forge_jobs.cli.selection import Which, chosen, filter_options, settled
 from forge_jobs.config import Deployment
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import Conflict, Unavailable
 from forge_jobs.model.filters import MOST_COUNTED, JobFilter, JobOrder, JobSummary
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.progress import Progress
+from forge_jobs.operating.actions.documents import ActionView
+from forge_jobs.operating.actions.previews import Apply, Preview
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.jobs.documents import Changed, JobView
 from forge_jobs.operating.metrics.latencies import QueueStats, shown
+from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.words import instant
 from forge_jobs.storage.cursors import MOST_TO_COUNT
 
@@ -195,6 +199,7 @@ def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--all", "every", is_flag=True, help="Every job of the store."),
         click.option("--preview", is_flag=True, help="Say what would change, and change nothing."),
         click.option("--yes", is_flag=True, help="Do not ask before changing jobs by filter."),
+        click.option("--reason", default="", help="Why, kept in the record of the action."),
         json_option,
         deployment_options,
     )
@@ -278,23 +283,58 @@ def _change(
     every: bool,
     preview: bool,
     yes: bool,
+    reason: str,
     as_json: bool,
 ) -> None:
     meant = settled(deployment, which)
     meant = chosen(job_ids, meant, all_matching=all_matching, every=every)
     if preview:
         _preview(deployment, operation, meant, as_json=as_json)
-        return
-    if not job_ids:
-        _confirm(deployment, verb, meant, yes=yes)
-
-    total: Changed = with_operator(deployment, lambda operator: getattr(operator, operation)(meant))
-    if as_json:
-        emit_json(total)
+    elif job_ids:
+        total: Changed = with_operator(
+            deployment, lambda operator: getattr(operator, operation)(meant, reason=reason)
+        )
+        if as_json:
+            emit_json(total)
+        else:
+            _report(total, done)
+        if total.refused:
+            raise click.exceptions.Exit(FAILED)
     else:
-        _report(total, done)
-    if total.refused and job_ids:
-        raise click.exceptions.Exit(FAILED)
+        action = _previewed(deployment, operation, verb, meant, yes=yes, every=every, reason=reason)
+        if as_json:
+            emit_json(action)
+        else:
+            _report_action(action, done)
+
+
+def _previewed(
+    deployment: Deployment,
+    operation: str,
+    verb: str,
+    which: JobFilter,
+    *,
+    yes: bool,
+    every: bool,
+    reason: str,
+) -> ActionView:
+    """Say how many jobs match, ask, and change those that were there when the number was said."""
+    while True:
+        found = with_operator(
+            deployment, lambda operator: operator.preview_action(operation, which, all_jobs=every)
+        )
+        _confirm(verb, found, yes=yes)
+        apply = Apply(token=found.token, reason=reason)
+        try:
+            return with_operator(deployment, functools.partial(_applied, apply=apply))
+        except Conflict as error:
+            if yes:
+                raise
+            talk(str(error))
+
+
+async def _applied(operator: Operator, apply: Apply) -> ActionView:
+    return await operator.apply_action(apply)
 
 
 def _preview(deployment: Deployment, operation: str, which: JobFilter, *, as_json: bool) -> None:
@@ -314,14 +354,13 @@ def _preview(deployment: Deployment, operation: str, which: JobFilter, *, as_jso
     talk("Nothing has changed, and nothing would undo it.")
 
 
-def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) -> None:
+def _confirm(verb: str, found: Preview, *, yes: bool) -> None:
     """Say how many jobs would change, and ask for consent.
 
     :raises Unavailable: queues that are meant do not answer, so the change would be refused
     """
-    counted = with_store(deployment, lambda store: store.jobs.count(which))
-    _check_heard(counted.silent)
-    number = str(counted)
+    _check_heard(found.silent)
+    number = f"{found.count}+" if found.more else str(found.count)
     jobs = f"{number} job" if number == "1" else f"{number} jobs"
     if yes:
         talk(f"{verb}: {jobs}")
@@ -336,6 +375,18 @@ def _check_heard(silent: Sequence[str]) -> None:
             f"nothing was changed: the server of {len(silent)} of the queues does not answer "
             f"({some}). Name the queues that you mean with --queue, or wait for that server"
         )
+
+
+def _report_action(action: ActionView, done: str) -> None:
+    refused: Counter[str] = Counter()
+    for part in action.parts:
+        refused.update({each.value: number for each, number in part.refused.items()})
+    for reason, number in sorted(refused.items()):
+        talk(f"{number} refused: {reason}")
+    asked = f", {action.requested} asked to stop" if action.requested else ""
+    left = f", {action.refused} refused" if action.refused else ""
+    click.echo(f"{action.changed} {done}{asked}{left}")
+    talk(f"Recorded: forge-jobs actions show {action.id}")
 
 
 def _report(total: Changed, done: str) -> None:

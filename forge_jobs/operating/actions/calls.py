@@ -71,6 +71,7 @@ class ActionCalls(EditCalls):
             undo="",
             token=token_of(ticket),
             expires_at=now + VALID_FOR,
+            silent=tuple(sorted(filter(self.actor.sees, found.silent))),
         )
 
     async def apply_action(self, preview: Apply) -> ActionView:

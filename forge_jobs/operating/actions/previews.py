@@ -46,6 +46,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     :param undo: the operation that takes the action back. "" where nothing does
     :param token: apply the preview with it
     :param expires_at: the token is refused from then on, by the store's time
+    :param silent: queues whose part of the store does not answer, so that none of their jobs count
     """
 
     verb: str
@@ -60,6 +61,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     undo: str
     token: str
     expires_at: datetime
+    silent: tuple[str, ...] = ()
 
 
 class Apply(Struct, frozen=True, kw_only=True):
@@ -91,6 +93,7 @@ class Match(Struct):
     more: bool = False
     newest: list[JobSummary] = []
     refused: Counter[str] = Counter()
+    silent: set[str] = set()
 
 
 def bounded(which: JobFilter, now: datetime) -> JobFilter:
@@ -103,11 +106,12 @@ def bounded(which: JobFilter, now: datetime) -> JobFilter:
 
 async def match(storage: Storage, which: JobFilter, verb: str) -> Match:
     """Count the jobs that match, and those that the verb refuses for their status."""
-    found = Match(newest=[], refused=Counter())
+    found = Match(newest=[], refused=Counter(), silent=set())
     cursor: str | None = None
     while True:
         page = await storage.jobs.list(which, cursor=cursor, limit=_PAGE)
         found.count += len(page.jobs)
+        found.silent.update(page.silent)
         found.newest += page.jobs[: LOOKED_INTO - len(found.newest)]
         for job in page.jobs:
             refusal = REFUSED[verb].refusal(job.status.value, job.hold)

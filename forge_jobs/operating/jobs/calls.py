@@ -161,31 +161,31 @@ class JobCalls(RecordedCalls):
             request = request.options(queue=job.queue)
         return await self.client.enqueue(request)
 
-    async def cancel_jobs(self, which: JobFilter) -> Changed:
+    async def cancel_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Cancel waiting jobs, and ask the owners of running ones to stop."""
-        return await self._change("cancel_jobs", which)
+        return await self._change("cancel_jobs", which, reason)
 
-    async def requeue_jobs(self, which: JobFilter) -> Changed:
+    async def requeue_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Give retrying, dead and cancelled jobs all their attempts again."""
-        return await self._change("requeue_jobs", which)
+        return await self._change("requeue_jobs", which, reason)
 
-    async def delete_jobs(self, which: JobFilter) -> Changed:
+    async def delete_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Remove jobs for good. Running jobs are refused."""
-        return await self._change("delete_jobs", which)
+        return await self._change("delete_jobs", which, reason)
 
-    async def release_held_jobs(self, which: JobFilter) -> Changed:
+    async def release_held_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Let blocked jobs run without the unsuccessful jobs that hold them."""
-        return await self._change("release_held_jobs", which)
+        return await self._change("release_held_jobs", which, reason)
 
-    async def run_jobs_now(self, which: JobFilter) -> Changed:
+    async def run_jobs_now(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Make jobs that wait for their time or their retry due now."""
-        return await self._change("run_jobs_now", which)
+        return await self._change("run_jobs_now", which, reason)
 
-    async def _change(self, verb: str, which: JobFilter) -> Changed:
+    async def _change(self, verb: str, which: JobFilter, reason: str) -> Changed:
         self.actor.act(verb)
         total, meant = Changed(), self._within(which)
         queues, found = await self._queues_of(meant)
-        action = self._action(verb, which=meant, queues=tuple(queues))
+        action = self._action(verb, which=meant, queues=tuple(queues), reason=reason)
 
         def heard(outcome: BulkOutcome) -> None:
             total.changed += outcome.changed

@@ -12,8 +12,12 @@ class LimitCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_limits(self) -> Limits:
-        """All rate limits, and how many tokens are there now."""
+        """All rate limits, and how many tokens are there now.
+
+        A limit belongs to no queue, so an actor of some queues does not see the names.
+        """
         self.actor.need(Right.READ)
+        self.actor.need(Right.QUEUES)
         return Limits(tuple(await self.storage.config.rate_limits()))
 
     async def set_limit(self, name: str, limit: RateLimit) -> RateLimitState:

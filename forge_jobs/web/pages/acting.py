@@ -145,7 +145,8 @@ def _preview(visit: Visit, meant: _Meant, **values: Any) -> Shown:
             "consequence": meant.deed.consequence,
             "danger": meant.deed.danger,
             "same": _command(meant),
-            "curl": _curl(meant, visit.request),
+            "curl": _curl(meant, visit.request, values["token"]),
+            "python": _python(meant, values["token"]),
             "back": _back(visit, meant),
             **values,
         },
@@ -166,12 +167,12 @@ def _command(meant: _Meant) -> str:
     return shlex.join(words)
 
 
-def _curl(meant: _Meant, request: Request) -> str:
-    """Return the request that does the same."""
-    method, _, route = BY_NAME[meant.deed.operation].http.partition(" ")
-    body: dict[str, Any] = {}
-    if meant.deed.verb:
-        body = {"ids": list(meant.ids)} if meant.ids else {"q": meant.value("q")}
+def _curl(meant: _Meant, request: Request, token: str) -> str:
+    """Return the request that does the same. Of an action on many that applies this preview."""
+    name = "apply_action" if token else meant.deed.operation
+    method, _, route = BY_NAME[name].http.partition(" ")
+    if token:
+        body: dict[str, Any] = {"token": token}
     else:
         named = link("", meant.value("name"))
         route = route.replace("/{name}", named).replace("/{action_id}", named)
@@ -183,6 +184,17 @@ def _curl(meant: _Meant, request: Request) -> str:
         content = msgspec.json.encode(body).decode()
         words += ["-H", "Content-Type: application/json", "-d", content]
     return shlex.join(words)
+
+
+def _python(meant: _Meant, token: str) -> str:
+    """Return the line of a program with an ``operator`` that does the same."""
+    if token:
+        return f"await operator.apply_action(Apply(token={token!r}))"
+    changes = {key: _typed(value) for key, value in meant.fields if key != "name"}
+    edit = "ScheduleEdit" if meant.deed.operation == "set_schedule" else "QueueEdit"
+    said = ", ".join(f"{key}={value!r}" for key, value in changes.items())
+    more = f", {edit}({said})" if changes else ""
+    return f"await operator.{meant.deed.operation}({meant.value('name')!r}{more})"
 
 
 def _typed(value: str) -> Any:

@@ -88,6 +88,8 @@ _TOTALS = (
     .order_by(series_hours.c.queue, series_hours.c.kind)
 )
 
+_KNOWN = select(queues.c.name).where(one_of(queues.c.name, "names"))
+
 _decode_depth = msgspec.json.Decoder(DepthNumbers).decode
 
 
@@ -133,8 +135,15 @@ def record_depths(tx: Tx, depths: Mapping[str, Depth]) -> None:
 
 
 def add(tx: Tx, gains: Gains) -> None:
-    """Add to records, in an order that is the same for all."""
+    """Add to records, in an order that is the same for all.
+
+    A queue that was deleted gets no total, which a later queue of that name would have.
+    """
+    with_total = {place.queue for place in gains if place.at == FOREVER}
+    known = set(tx.execute(_KNOWN, {"names": sorted(with_total)}).scalars()) if with_total else ()
     for place, gained in sorted(gains.items(), key=lambda each: each[0]):
+        if place.at == FOREVER and place.queue not in known:
+            continue
         of = _OF[place.length]
         row = {"queue": place.queue, "kind": place.kind, "at": place.at, **_columns(Record())}
         tx.execute(tx.flavor.insert_ignore(of.table), row)

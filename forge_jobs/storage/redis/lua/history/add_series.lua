@@ -1,7 +1,7 @@
 -- allow-oom
 -- Adds to series: { kind, minute (false: the present one), counts, delay, processing, total, depth } each.
 -- Also how many kinds an hour has at most, and the kind of all others.
--- uses: histograms series
+-- uses: queues histograms series
 local function named(hour, kind, most, other)
   if kind ~= '' and redis.call('HEXISTS', hour, kind) == 0 then
     local whole_queue, of_others = redis.call('HEXISTS', hour, ''), redis.call('HEXISTS', hour, other)

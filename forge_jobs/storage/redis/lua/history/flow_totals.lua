@@ -1,6 +1,6 @@
 -- no-writes
 -- Answers what a queue and its kinds have counted in all: { kind, record } each.
--- uses: histograms series
+-- uses: queues histograms series
 local function handle(base)
   local found, listed = {}, redis.call('HGETALL', base .. ':flow_totals')
   for index = 1, #listed, 2 do

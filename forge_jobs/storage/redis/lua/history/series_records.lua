@@ -1,7 +1,7 @@
 -- no-writes
 -- Answers the first records of a kind in a range, { at, record } each, the record false where the kind has
 -- none: of minutes, or of hours.
--- uses: histograms series
+-- uses: queues histograms series
 local function handle(base, request)
   local kind, are_hours, first, last, most = unpack(request)
   local _, prefix, list = unpack(SERIES[are_hours and 2 or 1])

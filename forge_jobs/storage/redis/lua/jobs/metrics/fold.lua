@@ -1,7 +1,7 @@
 -- allow-oom
 -- Folds rows of pods of one minute into those of all pods, at most `limit`. Answers how many, and their
 -- counts by name, which are added to the series of the queue.
--- uses: histograms series
+-- uses: queues histograms series
 local function fold_counts(key, limit, sums)
   local folded = 0
   for _, field in ipairs(redis.call('HKEYS', key)) do

@@ -1,7 +1,7 @@
 -- Series: hash 'fm:<minute>' and 'fh:<hour>', kind -> msgpack of { counts by name, delay, processing,
 -- total, depth }, names or buckets and counts in turn, see storage/history/series.py. Kind '' is the whole
 -- queue, or under the base of the fleet the whole store. Zsets 'flow_minutes' and 'flow_hours' have all.
--- Used with histograms.
+-- Used with queues and histograms.
 local SERIES = { { 60000000, ':fm:', ':flow_minutes' }, { HOUR, ':fh:', ':flow_hours' } }
 
 local RECORD = { 'table', 'table', 'table', 'table', 'table' }
@@ -34,7 +34,10 @@ local function add_to_series(base, kind, minute, parts)
   end
 end
 
--- Adds to what was counted in all. Kept until the queue goes.
+-- Adds to what was counted in all. Kept until the queue goes. A queue that was deleted gets no total, which
+-- a later queue of that name would have.
 local function add_to_total(base, kind, parts)
-  add_record(base .. ':flow_totals', kind, parts)
+  if has_queue(base) then
+    add_record(base .. ':flow_totals', kind, parts)
+  end
 end
