@@ -87,7 +87,7 @@ async def opened(path: Path) -> AsyncIterator[Storage]:
 
 
 async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
-    """What an action can change, without times and new ids."""
+    """Read all that an action can change, without times and new ids."""
     async with Operator(storage, ADA) as operator:
         jobs = (await operator.list_jobs(limit=100)).jobs
         queues = (await operator.list_queues()).queues
