@@ -34,6 +34,7 @@ STOP_POINTS = frozenset(
         "letters:committed",
         "actions:before",
         "actions:committed",
+        "requests:read",
         "stop:drained",
         "stop:leaving",
         "migrate:step",

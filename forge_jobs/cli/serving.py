@@ -17,7 +17,7 @@ from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
 from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.metrics import Metrics
 from forge_jobs.cli.options import storage_url
-from forge_jobs.cli.processes.link import READY, STARTED, ParentLink, StopLevels
+from forge_jobs.cli.processes.link import LEAVES, READY, STARTED, ParentLink, StopLevels
 from forge_jobs.cli.processes.recycling import Recycling, limits_of
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import Deployment, RuntimeSettings
@@ -105,6 +105,7 @@ class _Worker:
         self._recycling: Recycling | None = None
         self._opening: asyncio.Task[None] | None = None
         self._handle: QueueHandle | None = None
+        self._levels: StopLevels | None = None
 
     async def serve(self, health_port: int | socket.socket | None, *, at_once: bool) -> int:
         """Run until the end. Return the exit code.
@@ -113,7 +114,7 @@ class _Worker:
         """
         code = 1
         self._last_exit.loop = asyncio.get_running_loop()
-        levels = StopLevels(self._request, self._last_exit)
+        self._levels = levels = StopLevels(self._request, self._last_exit)
         if self._parent is not None:
             self._parent.on_stop(levels.asked)
         with on_stop_signals(levels.follow, levels.follow, levels.signalled):
@@ -170,12 +171,20 @@ class _Worker:
         self._handle = handle
         self._last_exit.jobs_left = handle.jobs_held
         self._last_exit.hand_back = handle.hand_back
+        handle.tell_when_asked_to_stop(self._asked_to_stop)
         if self._parent is None:
             return
         self._parent.say(STARTED)
         self._opening = asyncio.ensure_future(self._be_ready())
         limits = limits_of(self._deployment).drawn(random.Random())
         self._recycling = Recycling(limits, self._parent, handle, self._leave_probes)
+
+    def _asked_to_stop(self) -> None:
+        """Stop as by a signal. The parent is to start no other process for this one."""
+        if self._parent is not None:
+            self._parent.say(LEAVES)
+        if self._levels is not None:
+            self._levels.requested()
 
     async def _be_ready(self) -> None:
         """Once the pod is able to claim, answer probes, if another process has done so until now,

@@ -89,6 +89,7 @@ class PodState(Struct, frozen=True, kw_only=True):
     :param started_at: time of the first registration
     :param lease_remaining: zero once the lease ran out
     :param draining: the pod takes no new work and gives its slots back
+    :param quiet: the pod drains by request and does not stop
     :param slots: per queue, the pod's grant and target. Zeros or nothing once the lease
         ran out
     :param in_progress: claims that the pod holds, per queue with any
@@ -104,12 +105,15 @@ class PodState(Struct, frozen=True, kw_only=True):
     in_progress: Mapping[str, int]
     gauges: PodGauges | None
     unreadable: str = ""
+    quiet: bool = False
 
     @property
     def standing(self) -> str:
-        """``live``, ``draining``, or ``lost`` once the lease ran out."""
+        """``live``, ``quiet``, ``draining``, or ``lost`` once the lease ran out."""
         if self.lease_remaining <= timedelta(0):
             return "lost"
+        if self.quiet:
+            return "quiet"
         return "draining" if self.draining else "live"
 
     @property
@@ -223,6 +227,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param silent: queues for which this beat renews nothing: their part of the store is silent, or
         the lease ran out there, and who could give another is silent
     :param letters: letters wait to be stored in their queues, as ``handovers``
+    :param requests: requests to the pod wait for an answer. See ``AskedStore``
     :param admitted: queues in whose part alone the lease had run out: the pod has a new one there,
         and no slots
     """
@@ -236,6 +241,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     silent: frozenset[str] = frozenset()
     admitted: frozenset[str] = frozenset()
     letters: bool = False
+    requests: bool = False
 
 
 class SetBack(Struct, frozen=True, kw_only=True):

@@ -53,8 +53,8 @@ LETTER_BUGS = (
     _sql(
         "no beat says that letters wait",
         "fleet/pods",
-        "bool(row.handovers), bool(row.letters))",
-        "bool(row.handovers), False)",
+        "bool(row.handovers), bool(row.letters), ",
+        "bool(row.handovers), False, ",
     ),
     _sql(
         "letters for a silent queue come all the same",

@@ -12,8 +12,10 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, new_host_id
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.heartbeat.requests import Reply
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.stopping import PodStopper
@@ -306,6 +308,11 @@ class UnheardBeats:
 
     def fenced(self) -> None: ...
 
+    def asked(self, request: PodRequest, reply: Reply) -> None: ...
+
+    def stacks(self) -> str:
+        return ""
+
 
 async def nothing_to_declare(_: Storage) -> None: ...
 
@@ -325,6 +332,7 @@ async def test_slots_are_given_up_when_the_event_loop_was_closed(storage: Storag
             held=HeldClaims(),
             fence=fence,
             listener=UnheardBeats(),
+            requests=UnheardBeats(),
             declare=nothing_to_declare,
             settings=settings,
             clock=clock,

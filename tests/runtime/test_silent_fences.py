@@ -8,8 +8,10 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.ids import new_host_id
+from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.heartbeat.requests import Reply
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.storage.opening import open_storage
@@ -31,6 +33,11 @@ class FenceCalls:
     def fenced(self) -> None:
         self.times += 1
 
+    def asked(self, request: PodRequest, reply: Reply) -> None: ...
+
+    def stacks(self) -> str:
+        return ""
+
 
 async def nothing_to_declare(_: Storage) -> None: ...
 
@@ -51,6 +58,7 @@ async def test_a_queue_that_falls_silent_as_another_returns_is_told_of(tmp_path:
             held=HeldClaims(),
             fence=fence,
             listener=told,
+            requests=told,
             declare=nothing_to_declare,
             settings=settings,
             clock=clock,

@@ -85,7 +85,7 @@ _OF_JOBS = (
 _LISTS = ("tag", "key", "schedule", "group")
 _FAILURES = ("eg", "eh", "fm", "fh")
 _COUNTS = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
-_MORTAL = (*_COUNTS, "act", "acted", "action")
+_MORTAL = (*_COUNTS, "act", "acted", "action", "ask", "asks")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
@@ -220,7 +220,17 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     if tag.startswith("@"):
         is_known = name in ("ids", "from")
     elif tag == "#":
-        is_known = name in _FLEET or first in ("pod", "ev", "g", "hg", "fm", "fh", "action")
+        is_known = name in _FLEET or first in (
+            "pod",
+            "ev",
+            "g",
+            "hg",
+            "fm",
+            "fh",
+            "action",
+            "ask",
+            "asks",
+        )
     else:
         is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_FAILURES, *_MORTAL)
     if not is_known:

@@ -16,9 +16,10 @@ from forge_jobs.runtime.pod.signals import StopRequest
 
 logger = reporter(__name__)
 
-STARTED, READY, FULL = b"b", b"r", b"f"
+STARTED, READY, FULL, LEAVES = b"b", b"r", b"f", b"l"
 """Said by the process: the code is loaded and a pod has started. The pod is able to claim. The
-process has reached a limit and should be replaced."""
+process has reached a limit and should be replaced. An operator has asked this pod to stop, and no
+process is to follow."""
 
 STOP, RETIRE = b"s", b"t"
 """Said by the parent: stop, and at each further time hurry. Claim nothing more, and end when the
@@ -114,6 +115,15 @@ class StopLevels:
         self._last_exit.stop_asked(self._level)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._follow_parent)
+
+    def requested(self) -> None:
+        """Note that an operator has asked this pod to stop. Called on the event loop.
+
+        Together with the first signal, or the first request of the parent, one request.
+        """
+        self._asked = max(self._asked, 1)
+        self._last_exit.stop_asked(self._level)
+        self.follow()
 
     def _follow_parent(self) -> None:
         logger.info(

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from forge_jobs.cli.processes.link import FULL, READY, STARTED
+from forge_jobs.cli.processes.link import FULL, LEAVES, READY, STARTED
 from forge_jobs.clock import SystemClock
 
 SUCCESSOR = "--successor"
@@ -38,6 +38,7 @@ class Process:
     :ivar started: done when a pod has started, so the code is loaded
     :ivar ready: done when the pod is able to claim
     :ivar full: done when the process asks for a successor
+    :ivar leaves: done when an operator has asked the pod to stop
     :ivar end: the exit code, once the process has ended
     """
 
@@ -47,6 +48,7 @@ class Process:
         self.started: asyncio.Future[None] = self._loop.create_future()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.full: asyncio.Future[None] = self._loop.create_future()
+        self.leaves: asyncio.Future[None] = self._loop.create_future()
         self.end = asyncio.ensure_future(process.wait())
         self._process = process
         self._link = link
@@ -104,8 +106,8 @@ class Process:
             words = b""
         if not words:
             self._loop.remove_reader(self._link)
-        meanings = ((STARTED, self.started), (READY, self.ready), (FULL, self.full))
-        for word, future in meanings:
+        meanings = {STARTED: self.started, READY: self.ready, FULL: self.full, LEAVES: self.leaves}
+        for word, future in meanings.items():
             if word in words and not future.done():
                 future.set_result(None)
 

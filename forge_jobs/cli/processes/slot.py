@@ -128,6 +128,9 @@ class Slot:
         self._has_run = True
         if self._stopping or self.refused or (self.exit_code == 0 and not self._restart):
             return None
+        if ended.leaves.done():
+            logger.info("worker process %d has stopped by request: none follows", self.number)
+            return None
         await self._pause_after(ended)
         return await self._start()
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from forge_jobs import stop_points
@@ -17,7 +17,9 @@ from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
+from forge_jobs.runtime.heartbeat.problems import BeatProblems
 from forge_jobs.runtime.heartbeat.receiver import BeatListener
+from forge_jobs.runtime.heartbeat.requests import PodRequests, RequestDesk
 from forge_jobs.runtime.heartbeat.watchdog import Watchdog
 from forge_jobs.runtime.shared.failure_texts import health_text_of
 from forge_jobs.runtime.shared.final_log import log_and_flush
@@ -34,11 +36,12 @@ _BETWEEN_BEATS = 0.2
 _BEATS_AT_ONCE = 3
 """Beats that a start needs: for wake-ups before it, for its pod, and for its slots."""
 _FIRST_RETRY, _LONGEST_RETRY = 0.05, 1.0
+_BEAT_BLOCKED = 1.0
 _BEATS_MISSED = 3
 """Intervals after which a beat is overdue."""
 
 
-class Heartbeat:
+class Heartbeat(BeatProblems):
     """Beats for the pod and all claims, whatever the event loop of the handlers does.
 
     The heartbeat goes on while the pod drains and stops last. When the loop of the handlers hangs,
@@ -63,18 +66,15 @@ class Heartbeat:
         held: HeldClaims,
         fence: Fence,
         listener: BeatListener,
+        requests: PodRequests,
         declare: Callable[[Storage], Awaitable[None]],
         settings: RuntimeSettings,
         clock: Clock,
         exit_process: Callable[[int], None] = os._exit,
     ) -> None:
         self.lease = lease
-        self.last_success: float | None = None
-        """``Clock.elapsed`` before the newest beat that renewed the lease was sent."""
-        self.lease_held = True
         self.silent: frozenset[str] = frozenset()
         """Queues for which the last beat renewed nothing."""
-        self.is_hung = False
         self.draining = False
         self.has_left = False
         """The thread itself has unregistered the pod."""
@@ -99,14 +99,12 @@ class Heartbeat:
             hung_after=settings.hung_after,
             tick=timedelta(seconds=self._tick),
         )
-        self.failures = 0
-        """Beats in a row that the store did not answer."""
-        self._trouble = ""
+        self._desk = RequestDesk(requests, self._home, self.wake)
+        self._is_quiet = False
+        """The store knows that the pod is quiet."""
         self._outage = Outage()
         self._is_fenced = False
         self._turned_at = clock.elapsed()
-        self._stopping = False
-        self._leave_by: float | None = None
         self._handed_back: threading.Event | None = None
         self._beats_end = False
         self._ended = asyncio.Event()
@@ -170,25 +168,6 @@ class Heartbeat:
         self._stop()
         return False
 
-    def problems(self, now: float) -> Iterator[str]:
-        """Yield what keeps the pod from claiming, as far as the heartbeat knows."""
-        if not self.lease_held:
-            yield "the lease ran out"
-        if self._leave_by is not None:
-            yield "the heartbeat has given the slots up"
-        elif not self._thread.is_alive and not self._stopping:
-            yield "the heartbeat thread has ended"
-        if self.last_success is None:
-            yield "no beat yet"
-        elif now - self.last_success > self._overdue_after:
-            yield f"no beat has been answered for {now - self.last_success:.0f} s"
-        if self.failures:
-            yield self._trouble
-        if self.watchdog.is_blocked:
-            yield "the event loop is blocked"
-        if self.is_hung:
-            yield "the event loop was blocked for too long: this pod is shutting down"
-
     # -- in the thread -----------------------------------------------------------------------
 
     def _wake(self, wakeup: Wakeup | None) -> None:
@@ -215,6 +194,7 @@ class Heartbeat:
             if storage is not None:
                 try:
                     await self._beat_on(storage)
+                    await self._desk.serve(storage.procs, self.lease, is_asked=False)
                     await self._depart(storage)
                 finally:
                     if self._stopping or self.has_left:
@@ -248,7 +228,9 @@ class Heartbeat:
                 await self._pause(self._failed(error))
                 continue
             took = self._clock.elapsed() - sent_at
-            if not await self._pause(max(interval - took, self._floor)) or self._stopping:
+            # A blocked loop passes no wake-up on, and requests of operators come all the same.
+            pause = min(interval, _BEAT_BLOCKED) if self.watchdog.is_blocked else interval
+            if not await self._pause(max(pause - took, self._floor)) or self._stopping:
                 continue
             # A wake-up sends a beat at once, but in the long run fewer beats than wake-ups.
             await Wakeup().wait(timedelta(seconds=pace.delay(self._clock.elapsed())))
@@ -311,11 +293,23 @@ class Heartbeat:
         elif self.draining and not self._stopping:
             # At each beat: until the store knows, no other pod gets the slots of this pod.
             await storage.procs.set_draining(self.lease)
+        elif self.quiet or self._is_quiet:
+            await self._tell_quiet(storage)
         await self.watchdog.tell(storage, self.lease, beat.now)
+        # Last: an answer says what the store knows already.
+        await self._desk.serve(storage.procs, self.lease, is_asked=beat.requests)
         if self._outage.is_over():
             logger.info("heartbeat: the store answers again")
         self.failures = 0
         self._trouble = ""
+
+    async def _tell_quiet(self, storage: Storage) -> None:
+        if self.quiet:
+            self._is_quiet = True
+            await storage.procs.set_draining(self.lease, quiet=True)
+        else:
+            await storage.procs.end_draining(self.lease)
+            self._is_quiet = self.quiet
 
     async def _register_again(self, storage: Storage) -> None:
         logger.warning("the lease of this pod had run out: registering again, without slots")
@@ -328,8 +322,8 @@ class Heartbeat:
         self._fence.renewed(asked_at, self.silent)
         self._is_fenced = False
         self._call_home(self._listener.registered_again, lease, self._clock.elapsed())
-        if self.draining:
-            await storage.procs.set_draining(lease)
+        if self.draining or self.quiet:
+            await storage.procs.set_draining(lease, quiet=not self.draining)
         self.wake()
 
     async def _pause(self, seconds: float) -> bool:

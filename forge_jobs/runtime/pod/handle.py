@@ -96,6 +96,14 @@ class QueueHandle:
         """Call ``callback``, on the event loop, when the pod begins to stop by itself."""
         self._pod.tasks.tell_when_lost(callback)
 
+    def tell_when_asked_to_stop(self, callback: Callable[[], object]) -> None:
+        """Call ``callback``, on the event loop, when an operator asks this pod to stop.
+
+        The program is to stop the pod then. Without a callback the pod stops by itself, with the
+        grace of the settings, and the program goes on without a pod.
+        """
+        self._pod.when_asked = callback
+
     def health(self) -> PodHealth:
         """Return whether the pod is able to claim, and if not, why."""
         return self._pod.health()

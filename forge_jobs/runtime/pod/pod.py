@@ -19,6 +19,7 @@ from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.loops import PodLoops
+from forge_jobs.runtime.pod.requests import AskedPod
 from forge_jobs.runtime.pod.startup import RuntimePlan, declare
 from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
 from forge_jobs.runtime.progress.sender import ProgressSender
@@ -131,6 +132,7 @@ class RunningPod:
             held=self.services.held,
             fence=fence,
             listener=self,
+            requests=AskedPod(self, plan.clock),
             declare=partial(declare, plan),
             settings=plan.settings,
             clock=plan.clock,
@@ -148,6 +150,8 @@ class RunningPod:
         self.loop_tasks: list[asyncio.Future[None]] = []
         self.when_lost: Callable[[], object] = self.heartbeat.leave
         """Called when a task of the pod has ended for good. Begins the stop of the pod."""
+        self.when_asked: Callable[[], object] = self.heartbeat.leave
+        """Called when an operator asks for a stop. Begins the stop of the pod."""
 
     def _process_runner(self, registry: str) -> Processes:
         # Imported by the pods that have such handlers.
@@ -243,7 +247,7 @@ class RunningPod:
         is_eager = (short and now < self._eager_until) or (
             now < self._heard_all_at + _AWAITED_FOR and bool(beat.silent)
         )
-        if is_eager and not self.draining and self._eager is None:
+        if is_eager and not (self.draining or self.heartbeat.quiet) and self._eager is None:
             interval = self.plan.settings.heartbeat_interval.total_seconds()
             self._eager = self._home.loop.call_later(min(_EAGER_EVERY, interval), self._be_eager)
 

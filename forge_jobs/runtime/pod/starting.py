@@ -103,6 +103,7 @@ async def run_until(
         if not await _begun(start, request):
             return 0
         start.result().tell_when_lost(request.drain)
+        start.result().tell_when_asked_to_stop(request.drain)
         if started is not None:
             started(start.result())
         while not request.is_asked and not (is_done and await is_done()):

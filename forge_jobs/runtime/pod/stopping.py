@@ -79,7 +79,7 @@ class PodStopper:
         self._background: set[asyncio.Future[Any]] = set()
         self._is_over = False
         self._deferred_ends = DeferredEnds()
-        pod.when_lost = self.begin
+        pod.when_lost = pod.when_asked = self.begin
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:

@@ -58,8 +58,6 @@ class WorkerPool:
         self._has_backlog = False
         self._appetite = Appetite()
 
-    # -- what the pool holds -----------------------------------------------------------------
-
     @property
     def running(self) -> int:
         """Workers with a job in hand."""
@@ -73,9 +71,8 @@ class WorkerPool:
     @property
     def waits_for_room(self) -> bool:
         """Return whether the queue would claim at once, were the pod not busy with other queues."""
-        if not (self._may_have_work and self._free and self.store_answers):
-            return False
-        return self.accepts(self._services.clock.elapsed())
+        wants = self._may_have_work and bool(self._free) and self.store_answers
+        return wants and self.accepts(self._services.clock.elapsed())
 
     def runs(self) -> Iterator[Run]:
         """Return the runs of the workers."""
@@ -141,11 +138,17 @@ class WorkerPool:
                 self._end_unstarted(job, reason)
                 return
 
-    def drain(self) -> None:
-        """Start nothing any more, and give back what is not started."""
+    def drain(self, *, stops: bool = True) -> None:
+        """Start nothing any more, and give back what is not started. ``stops``: for good."""
         self._draining = True
         for run in self.runs():
-            run.pod_stops = True
+            run.pod_stops |= stops
+        self._fit()
+
+    def resume(self) -> None:
+        """Take jobs again after a drain that was not for good."""
+        self._draining = False
+        self.hint()
         self._fit()
 
     def fence(self, fenced: bool) -> None:
@@ -161,8 +164,6 @@ class WorkerPool:
         for run in self.runs():
             run.stop(reason, patience)
 
-    # -- the loop's side ---------------------------------------------------------------------
-
     def demand(self, *, piggyback: bool) -> Demand:
         """Return what to claim now: jobs for free workers, and jobs to hold ahead.
 
@@ -172,9 +173,8 @@ class WorkerPool:
         if self._look_at is not None and services.loop.time() >= self._look_at:
             self._look_at = None
             self._may_have_work = True
-        if not (self._may_have_work or piggyback):
-            return _NO_DEMAND
-        if not self.accepts(services.clock.elapsed()) or self._outbox.is_full:
+        wants = (self._may_have_work or piggyback) and not self._outbox.is_full
+        if not (wants and self.accepts(services.clock.elapsed())):
             return _NO_DEMAND
         limit = self._room()
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):

@@ -126,6 +126,11 @@ class Run:
         self._waits: set[asyncio.Task[Any]] = set()
 
     @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Return the task that runs the handler. None while a thread or process does."""
+        return self._task
+
+    @property
     def patience(self) -> float:
         """Return the seconds between two cancellations of the handler."""
         return self._patience

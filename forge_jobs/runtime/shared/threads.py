@@ -24,15 +24,18 @@ class NoThread(RuntimeError):
     """The system starts no further thread."""
 
 
-def start_thread(name: str, function: Callable[[], None]) -> None:
+def start_thread(name: str, function: Callable[[], None]) -> int:
     """Start a daemon: a call that never returns must not keep the process from ending.
 
+    :returns: the ident of the thread
     :raises NoThread: the system refuses
     """
     try:
-        threading.Thread(target=function, name=name, daemon=True).start()
+        thread = threading.Thread(target=function, name=name, daemon=True)
+        thread.start()
     except (RuntimeError, MemoryError) as error:
         raise NoThread(str(error)) from error
+    return thread.ident or 0
 
 
 class ThreadEnd(asyncio.Future[Outcome]):
@@ -40,10 +43,13 @@ class ThreadEnd(asyncio.Future[Outcome]):
 
     ``asyncio.run`` cancels all tasks at its end and waits for them. After a pod has stopped without
     this thread, :meth:`leave` lets ``asyncio.run`` go on.
+
+    :param thread_id: the ident of the thread, 0 for what is no thread
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int = 0) -> None:
         super().__init__(loop=loop)
+        self.thread_id = thread_id
         self._is_left = False
         self._was_cancelled = False
 
@@ -70,7 +76,7 @@ class HandlerThread:
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._last: ThreadEnd | None = None
-        start_thread(name, self._run)
+        self._ident = start_thread(name, self._run)
 
     @property
     def is_free(self) -> bool:
@@ -82,7 +88,7 @@ class HandlerThread:
 
         An exception is passed as a value because a future cannot carry every exception.
         """
-        future = ThreadEnd(asyncio.get_running_loop())
+        future = ThreadEnd(asyncio.get_running_loop(), self._ident)
         self._last = future
         self._calls.put((function, context, future))
         return future

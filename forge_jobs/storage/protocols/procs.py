@@ -1,4 +1,4 @@
-"""Pods with leases, slot targets and grants, workers."""
+"""Pods with leases, slot targets and grants, workers, requests to pods."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,10 +16,11 @@ from forge_jobs.model.processes import (
     SetBack,
     WorkerState,
 )
+from forge_jobs.storage.protocols.pod_requests import AskedStore
 
 
-class ProcStore(Protocol):
-    """Pods with leases, slot targets and grants, workers."""
+class ProcStore(AskedStore, Protocol):
+    """Pods with leases, slot targets and grants, workers, requests to pods."""
 
     store_id: str
 
@@ -44,10 +45,20 @@ class ProcStore(Protocol):
         """
         ...
 
-    async def set_draining(self, lease: PodLease) -> None:
+    async def set_draining(self, lease: PodLease, *, quiet: bool = False) -> None:
         """Record that the pod takes no new work: its targets count as zero. Wakes the coordinator.
 
         Repeated with each beat of a pod that drains. A repeat changes nothing and wakes no waiter.
+
+        :param quiet: the pod does not stop: :meth:`end_draining` may follow
+        """
+        ...
+
+    async def end_draining(self, lease: PodLease) -> None:
+        """Record that the pod takes work again. Wakes the coordinator.
+
+        No-op for another epoch and for a pod that does not drain. On a cluster a queue that is
+        silent hears of this by a repeat only.
         """
         ...
 

@@ -73,6 +73,8 @@ Under the base of the fleet
 ===================== ========= ==================================================================
 ``queues``            set       the names of all queues, each added before its record is made
 ``pods``              zset      pods, by when their lease runs out. ``pod:<host>`` (hash) each
+``ask:<id>``          hash      a request to a pod. ``asks:<host>`` (list) those to one
+                                pod. Both end by themselves
 ``leader``            hash      holder, term, begin and end of the leader lease
 ``schedules``         hash      name -> schedule, deleted ones too. ``due`` (zset) those that fire
 ``outbox``            hash      number -> what a schedule has fired and no queue has got yet.

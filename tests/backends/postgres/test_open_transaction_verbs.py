@@ -32,6 +32,7 @@ from forge_jobs.model.schedules import Firing
 from forge_jobs.model.series import Depth, FlowSample, SeriesAsk
 from forge_jobs.model.transitions import Delivery, Demand, Finalization, Revival
 from forge_jobs.storage.protocols import ConfigStore, CronStore, JobStore, ProcStore, Storage
+from forge_jobs.storage.protocols.pod_requests import AskedStore
 from forge_jobs.storage.protocols.progress import ProgressStore
 from tests.support.callers import drivers_own
 from tests.support.factories import (
@@ -55,6 +56,7 @@ from tests.support.factories import (
     register,
 )
 from tests.support.firings import a_spec
+from tests.support.requests import ask_and_answer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -156,6 +158,7 @@ async def _allocate(world: World) -> None:
 async def _register(world: World) -> None:
     lease = await world.procs.register(a_pod(kinds=(KIND, "unknown")), LEASE)
     await world.procs.set_draining(lease)
+    await world.procs.end_draining(lease)
     await world.procs.unregister(lease)
     await world.procs.register(a_pod(queues=(QUEUE, "new")), timedelta(0))
     assert len(await world.procs.drop_dead_pods(timedelta(0), 100)) == 1
@@ -357,6 +360,7 @@ VERBS: Mapping[str, Verb] = {
     "queues": _queues,
     "rate limits": _limits,
     "register": _register,
+    "requests to pods": ask_and_answer,
     "free_held_jobs": lambda world: world.procs.free_held_jobs(100),
     "bring_back_leases": lambda world: world.procs.bring_back_leases(),
     "allocate": _allocate,
@@ -443,7 +447,7 @@ async def test_no_verb_waits_for_what_is_in_others_hands(world: World, verb: str
 def test_every_verb_is_among_them() -> None:
     named = set(VERBS)
     called = {name for verb in VERBS.values() for name in verb.__code__.co_names}
-    for protocol in (JobStore, ProgressStore, ConfigStore, ProcStore, CronStore):
+    for protocol in (JobStore, ProgressStore, ConfigStore, ProcStore, AskedStore, CronStore):
         verbs = {name for name in vars(protocol) if not name.startswith("_")}
         # A step of a caller's transaction waits for another one of the same step, as promised.
         assert verbs - {"store_id", "wake", "first_time"} <= named | called, protocol

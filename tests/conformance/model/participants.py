@@ -18,12 +18,15 @@ from forge_jobs.errors import Conflict, StorageError
 from forge_jobs.model.filters import BulkOutcome, Page
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.letters import Letter
+from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.protocols import Storage
 from tests.conformance.model.reference import Reference
 from tests.support.backends import BACKENDS, VARIANTS, forget, rolled_back
+
+_OPAQUE: dict[type, dict[str, str]] = {Leadership: {"fleet_version": ""}, PodRequest: {"epoch": ""}}
 
 
 class Raised(Struct, frozen=True):
@@ -58,8 +61,8 @@ class Names:
                 value = replace(value, id=self._learn(news, value.id))
             case Letter():
                 value = replace(value, id=str(self._learn(value.job.id, value.id)))
-            case Leadership():
-                value = replace(value, fleet_version="")
+            case Leadership() | PodRequest():
+                value = replace(value, **_OPAQUE[type(value)])
             case DueSchedules():
                 value = replace(value, schedules=tuple(map(self.given, value.schedules)))
             case Page() | BulkOutcome() if value.cursor is not None:

@@ -41,6 +41,7 @@ from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.fleet import allocations
 from forge_jobs.storage.redis.fleet.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.redis.fleet.requests import RequestCalls
 from forge_jobs.storage.redis.fleet.set_back import bring_back_leases
 from forge_jobs.storage.salvage import UNREADABLE, no_pod, salvaged_pod
 
@@ -65,6 +66,7 @@ class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
     draining: str
     gauges: str
     published: str
+    quiet: str
     host: str
 
 
@@ -166,11 +168,11 @@ async def free_held_jobs(database: Database, base: str, kinds: Sequence[str]) ->
             pass
 
 
-async def _set_draining(database: Database, lease: PodLease) -> None:
-    pod = {"host": lease.host_id, "epoch": lease.epoch}
-    request = request_of("pod_drain", **pod)
+async def _drain(database: Database, lease: PodLease, drains: bool, quiet: bool = False) -> None:
+    change = {"host": lease.host_id, "epoch": lease.epoch, "drains": drains}
+    request = request_of("pod_drain", **change, quiet=quiet)
     queues = await database.run_one("pod_drain", database.keys.fleet, request, list[str])
-    await in_some_queues(database, "slot_drain", queues, request_of("slot_drain", **pod), bool)
+    await in_some_queues(database, "slot_drain", queues, request_of("slot_drain", **change), bool)
 
 
 async def _unregister(database: Database, lease: PodLease) -> None:
@@ -242,6 +244,7 @@ def _pod_state(
         last_beat_at=read.instant("beat"),
         lease_remaining=timedelta(microseconds=remaining),
         draining=bool(record.draining),
+        quiet=bool(record.quiet),
         slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
         in_progress=held,
         gauges=read.read("gauges", decode_gauges, None) if record.gauges else None,
@@ -291,7 +294,7 @@ async def read_workers(database: Database, host_id: HostId | None) -> list[Worke
     return sorted(found.values(), key=lambda each: (each.host_id, each.queue, each.job_id))
 
 
-class RedisProcStore:
+class RedisProcStore(RequestCalls):
     """The ``ProcStore`` on Redis."""
 
     def __init__(self, database: Database) -> None:
@@ -305,8 +308,11 @@ class RedisProcStore:
         # Nobody's transaction holds a job here: registering leaves none.
         return 0
 
-    async def set_draining(self, lease: PodLease) -> None:
-        await _set_draining(self._database, lease)
+    async def set_draining(self, lease: PodLease, *, quiet: bool = False) -> None:
+        await _drain(self._database, lease, True, quiet)
+
+    async def end_draining(self, lease: PodLease) -> None:
+        await _drain(self._database, lease, False)
 
     async def unregister(self, lease: PodLease) -> None:
         await _unregister(self._database, lease)

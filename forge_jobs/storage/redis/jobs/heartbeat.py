@@ -74,7 +74,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode = Decoder(_Answer).decode
-_decode_own = Decoder(tuple[bool, str, int]).decode
+_decode_own = Decoder(tuple[bool, str, int, bool]).decode
 
 
 def _declared_in(doc: str) -> Pod | None:
@@ -92,6 +92,7 @@ class _Heard:
     :ivar now: the time of any of them, in microseconds
     :ivar silent: queues that said nothing
     :ivar admitted: queues in which the pod's lease had run out and the pod has a new one
+    :ivar is_asked: a request to the pod waits
     """
 
     lease_held: bool
@@ -99,6 +100,7 @@ class _Heard:
     now: int
     silent: frozenset[str] = frozenset()
     admitted: frozenset[str] = frozenset()
+    is_asked: bool = False
 
 
 class Beats:
@@ -149,6 +151,7 @@ class Beats:
             now=from_us(heard.now),
             silent=heard.silent,
             admitted=heard.admitted,
+            requests=heard.lease_held and heard.is_asked,
         )
 
     async def _earlier(
@@ -178,9 +181,11 @@ class Beats:
             raw, silent = await self._db.run_some("beat", own | parts, msgspec.Raw)
             if fleet in silent:
                 raise silent[fleet]
-            held, _, now = _decode_own(raw.pop(fleet))
+            held, _, now, is_asked = _decode_own(raw.pop(fleet))
         else:
-            held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
+            held, doc, now, is_asked = _decode_own(
+                (await self._db.run("beat", own, msgspec.Raw))[fleet]
+            )
             found = _declared_in(doc) if doc else None
             # A pod whose record is spoilt registers again, which writes the record anew.
             held, declared = held and found is not None, found.queues if found else ()
@@ -192,7 +197,7 @@ class Beats:
         # From now on the lease counts queue by queue.
         self._goes_in_parts = self._goes_in_parts or bool(quiet)
         is_held = held and all(answers[queue].lease_held for queue in declared if queue in answers)
-        return _Heard(is_held, answers, now, quiet)
+        return _Heard(is_held, answers, now, quiet, is_asked=is_asked)
 
     async def _in_parts(self, beat: "_Asked") -> _Heard:
         """Let every part renew what it holds, also when others fail.
@@ -208,9 +213,9 @@ class Beats:
         parts = beat.parts(self._db, declared, beat.length) if declared else {}
         raw, silent = await self._db.run_some("beat", {fleet: own} | parts, msgspec.Raw)
         pod: Pod | None = None
-        held, now = False, 0
+        held, now, is_asked = False, 0, False
         if fleet in raw:
-            held, doc, now = _decode_own(raw.pop(fleet))
+            held, doc, now, is_asked = _decode_own(raw.pop(fleet))
             pod = _declared_in(doc) if doc else None
             if not declared:
                 declared = pod.queues if pod else ()
@@ -232,13 +237,13 @@ class Beats:
             again = await self._db.run(
                 "beat", {fleet: _request(lease, beat.length, more=True)}, msgspec.Raw
             )
-            held, *_ = _decode_own(again[fleet])
+            held, _, _, is_asked = _decode_own(again[fleet])
         admitted = None
         if held and pod:
             admitted = await self._admit_again(pod, beat, lapsed)
         if admitted is None:
             return _Heard(False, answers, now, quiet)
-        return _Heard(True, answers, now, quiet.union(lapsed) - admitted, admitted)
+        return _Heard(True, answers, now, quiet.union(lapsed) - admitted, admitted, is_asked)
 
     async def _admit_again(
         self, pod: Pod, beat: "_Asked", queues: Sequence[str]

@@ -1,6 +1,6 @@
-"""The tables of operators' actions."""
+"""The tables of operators' actions, and of requests to pods."""
 
-from sqlalchemy import BigInteger, Column, Index, Table
+from sqlalchemy import BigInteger, Boolean, Column, Index, Table, text
 
 from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.tables import metadata
@@ -36,3 +36,23 @@ action_jobs = Table(
     Column("at", BigInteger, nullable=False),
 )
 Index("forge_action_jobs_by_time", action_jobs.c.at)
+
+pod_requests = Table(
+    "forge_pod_requests",
+    metadata,
+    Column("id", TEXT, primary_key=True),
+    Column("host_id", TEXT, nullable=False),
+    # The registration that was asked.
+    Column("epoch", TEXT, nullable=False),
+    Column("verb", TEXT, nullable=False),
+    Column("asked_by", TEXT, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    # No pod hears of the request from then on.
+    Column("until", BigInteger, nullable=False),
+    # NULL before.
+    Column("heard_at", BigInteger),
+    Column("answered_at", BigInteger),
+    Column("done", Boolean, nullable=False, server_default=text("false")),
+    Column("answer", TEXT, nullable=False, server_default=""),
+)
+Index("forge_pod_requests_by_pod", pod_requests.c.host_id)

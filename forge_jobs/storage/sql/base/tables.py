@@ -162,6 +162,8 @@ pods = Table(
     Column("last_beat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
     Column("draining", Boolean, nullable=False, server_default=text("false")),
+    # Drains by request, without an end.
+    Column("quiet", Boolean, nullable=False, server_default=text("false")),
     # JSON of PodGauges, NULL before the first.
     Column("gauges", TEXT),
     postgresql_with=CHURNED,

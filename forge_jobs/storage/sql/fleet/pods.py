@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import (
     BigInteger,
+    Update,
     bindparam,
     case,
     delete,
@@ -51,11 +52,12 @@ from forge_jobs.storage.sql.base.tables import (
 )
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
 from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, declare_queues, queue_state
-from forge_jobs.storage.sql.fleet import allocations
+from forge_jobs.storage.sql.fleet import allocations, requests
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.gauges import gauges_of_hours, read_gauges, record_gauges
 from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods, read_routes
+from forge_jobs.storage.sql.fleet.requests import RequestCalls
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 
 FREED_AT_ONCE = 1000
@@ -70,10 +72,18 @@ RENEW = (
     .returning(
         select(handovers.c.id).exists().label("handovers"),
         select(letters.c.id).exists().label("letters"),
+        requests.WAITS.label("requests"),
         _NOW.label("now"),
     )
 )
-_DRAIN = update(pods).where(*_OF_LEASE, pods.c.draining.is_(False)).values(draining=True)
+_DRAIN = (
+    update(pods)
+    .where(*_OF_LEASE, pods.c.draining.is_(False) | (pods.c.quiet != bindparam("is_quiet")))
+    .values(draining=True, quiet=bindparam("is_quiet"))
+)
+_END_DRAINING = (
+    update(pods).where(*_OF_LEASE, pods.c.draining.is_(True)).values(draining=False, quiet=False)
+)
 _FORGET = delete(pods).where(*_OF_LEASE)
 _QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
 _FORGET_SLOTS = delete(slots).where(slots.c.host_id == bindparam("by"))
@@ -162,18 +172,20 @@ class Renewed(NamedTuple):
     is_held: bool
     handovers: bool = False
     letters: bool = False
+    requests: bool = False
 
 
 def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> Renewed:
     """Renew a pod's lease to now + ``lease_for``.
 
-    Says too whether handovers and letters wait, so that an idle pod needs no statement for that.
+    Says too whether handovers, letters and requests wait, so that an idle pod needs no statement
+    for that.
     """
     values = {**of_lease(lease), "now": tx.now, "lease_us": duration_us(lease_for)}
     row = tx.execute(RENEW, values).first()
     if row is None:
         return Renewed(is_held=False)
-    return Renewed(True, bool(row.handovers), bool(row.letters))
+    return Renewed(True, bool(row.handovers), bool(row.letters), bool(row.requests))
 
 
 def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
@@ -225,6 +237,7 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
         "last_beat_at": tx.now,
         "lease_until": tx.now + duration_us(lease_for),
         "draining": False,
+        "quiet": False,
     }
     made = tx.execute(
         tx.flavor.insert_ignore(pods),
@@ -274,10 +287,10 @@ def free_held_jobs(tx: Tx, kinds: Sequence[str], limit: int = FREED_AT_ONCE) -> 
     return limit - left
 
 
-def _set_draining(tx: Tx, lease: PodLease) -> None:
+def _drain(tx: Tx, lease: PodLease, change: Update, values: Mapping[str, bool]) -> None:
     declared = _declared_by(tx, lease.host_id)
     allocations.lock_queues(tx, declared)
-    if tx.execute(_DRAIN, of_lease(lease)).rowcount:
+    if tx.execute(change, {**of_lease(lease), **values}).rowcount:
         allocations.move_versions(tx, declared)
         tx.wake_fleet()
 
@@ -307,7 +320,7 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     return dropped
 
 
-class SqlProcStore:
+class SqlProcStore(RequestCalls):
     """The ``ProcStore`` of the SQL backends."""
 
     def __init__(self, database: Database) -> None:
@@ -327,8 +340,11 @@ class SqlProcStore:
         # SQLite has one writer at a time, so registering leaves no held job.
         return 0
 
-    async def set_draining(self, lease: PodLease) -> None:
-        await self._database.write(lambda tx: _set_draining(tx, lease))
+    async def set_draining(self, lease: PodLease, *, quiet: bool = False) -> None:
+        await self._database.write(lambda tx: _drain(tx, lease, _DRAIN, {"is_quiet": quiet}))
+
+    async def end_draining(self, lease: PodLease) -> None:
+        await self._database.write(lambda tx: _drain(tx, lease, _END_DRAINING, {}))
 
     async def unregister(self, lease: PodLease) -> None:
         await self._database.write(lambda tx: _unregister(tx, lease))

@@ -73,6 +73,7 @@ def _pod_state(
         last_beat_at=read.instant("last_beat_at"),
         lease_remaining=timedelta(microseconds=remaining),
         draining=read.read("draining", truth, False),
+        quiet=read.read("quiet", truth, False),
         slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
         in_progress=held,
         gauges=None if row.gauges is None else read.read("gauges", decode_gauges, None),

@@ -49,6 +49,7 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
         queues=queue_beats(tx, lease),
         handovers=renewed.handovers,
         letters=renewed.letters,
+        requests=renewed.requests,
         now=from_us(tx.now),
     )
 

@@ -47,6 +47,7 @@ async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta
         queues=pods.queue_beats_of(found),
         handovers=renewed[0].handovers,
         letters=renewed[0].letters,
+        requests=renewed[0].requests,
         now=from_us(renewed[0].now),
     )
 

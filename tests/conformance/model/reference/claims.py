@@ -8,6 +8,7 @@ from forge_jobs.model.ids import WorkerId
 from forge_jobs.model.jobs import Claim, ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
 from forge_jobs.model.transitions import Demand
+from tests.conformance.model.reference.requests import open_requests
 from tests.conformance.model.reference.state import WAITING, ZERO, ModelJob, World
 
 
@@ -105,6 +106,7 @@ def heartbeat(
         queues=_queue_beats(world, lease),
         handovers=bool(world.handovers),
         letters=bool(world.letters),
+        requests=lease_held and bool(open_requests(world, lease)),
         now=world.now,
     )
 

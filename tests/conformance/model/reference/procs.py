@@ -19,12 +19,13 @@ from forge_jobs.model.processes import (
     Slots,
     WorkerState,
 )
+from tests.conformance.model.reference.requests import ReferenceRequests
 from tests.conformance.model.reference.state import ZERO, ModelPod, World
 
 _NONE = Slots(0, 0)
 
 
-class ReferenceProcs:
+class ReferenceProcs(ReferenceRequests):
     """``ProcStore``."""
 
     def __init__(self, world: World) -> None:
@@ -56,10 +57,16 @@ class ReferenceProcs:
         pod = self._world.pods.get(lease.host_id)
         return pod if pod is not None and pod.epoch == lease.epoch else None
 
-    def set_draining(self, lease: PodLease) -> None:
+    def set_draining(self, lease: PodLease, *, quiet: bool = False) -> None:
+        self._drain(lease, True, quiet)
+
+    def end_draining(self, lease: PodLease) -> None:
+        self._drain(lease, False, False)
+
+    def _drain(self, lease: PodLease, drains: bool, quiet: bool) -> None:
         pod = self._of(lease)
-        if pod is not None and not pod.draining:
-            pod.draining = True
+        if pod is not None and (pod.draining, pod.quiet) != (drains, quiet):
+            pod.draining, pod.quiet = drains, quiet
             self._world.move_versions(*pod.slots)
 
     def unregister(self, lease: PodLease) -> None:
@@ -94,6 +101,7 @@ class ReferenceProcs:
             last_beat_at=pod.last_beat_at,
             lease_remaining=max(ZERO, pod.until - world.now),
             draining=pod.draining,
+            quiet=pod.quiet,
             slots=dict(pod.slots) if live else dict.fromkeys(pod.slots, _NONE),
             in_progress=dict(Counter(job.queue for job in world.claimed(pod.pod.host_id))),
             gauges=pod.gauges,

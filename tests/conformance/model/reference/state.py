@@ -22,6 +22,7 @@ from forge_jobs.model.jobs import (
     NewJob,
 )
 from forge_jobs.model.letters import Letter
+from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Pod, PodGauges, PodLease, Slots
 from forge_jobs.model.progress import LogLine, Progress
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
@@ -202,6 +203,7 @@ class ModelPod:
     until: datetime
     slots: dict[str, Slots]
     draining: bool = False
+    quiet: bool = False
     gauges: PodGauges | None = None
 
 
@@ -258,6 +260,7 @@ class World:
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     handovers: list[Handover] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
+    pod_requests: list[PodRequest] = field(default_factory=list)
     buckets: dict[str, ModelBucket] = field(default_factory=dict)
     schedules: dict[str, ModelSchedule] = field(default_factory=dict)
     leader: ModelLeader | None = None

@@ -95,6 +95,14 @@ class Coordination(Program):
     def drain(self, which: int) -> None:
         self.do("procs.set_draining", self.pick(self.live_leases(), which))
 
+    @precondition(lambda self: self.live_leases())
+    @rule(which=index, resumes=st.booleans())
+    def quiet(self, which: int, resumes: bool) -> None:
+        lease = self.pick(self.live_leases(), which)
+        self.do("procs.set_draining", lease, quiet=True)
+        if resumes:
+            self.do("procs.end_draining", lease)
+
     # -- rate limits
 
     @rule(name=scope, limit=st.sampled_from(_LIMITS))

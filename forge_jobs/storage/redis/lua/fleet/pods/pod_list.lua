@@ -2,7 +2,7 @@
 -- The time, all queues, pods ('' for what is not set, with the host last), and the hosts of those that
 -- are left for a further step. That one names them, and gets no queues.
 -- uses: pods
-local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', 'gauges', 'published' }
+local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', 'gauges', 'published', 'quiet' }
 
 local function handle(base, named)
   local is_first, pods = #named == 0, {}

@@ -15,7 +15,7 @@ local function handle(base, request)
     'HSET', key, 'epoch', epoch, 'doc', doc, 'published', published, 'beat', now,
     'lease_until', now + lease_for
   )
-  redis.call('HDEL', key, 'draining')
+  redis.call('HDEL', key, 'draining', 'quiet', 'asked')
   redis.call('ZADD', base .. ':pods', now + lease_for, host)
   wake('fleet')
   return all_queues(base)

@@ -1,7 +1,7 @@
 -- allow-oom
 -- Takes a pod's beat. Under the fleet's base { host, epoch, lease_for, false, lives }: renews the pod's own
 -- lease. With `lives` also one that ran out, as queues still hold the lease. Answers whether the lease is
--- held, what the pod says of itself ('' for one of another epoch), and the time.
+-- held, what the pod says of itself ('' for one of another epoch), the time, and whether a request waits.
 -- Under a queue's base { host, epoch, lease_for, claims, earlier }. lease_for is 0 when the pod's own lease
 -- is lost, or was found lost by the fleet's part of the same step. lease_for is false when only claims are
 -- asked about. A claim: { id, token, worker }, worker '' while no handler runs. earlier: jobs of claims that
@@ -74,7 +74,7 @@ local function handle(base, request)
   if claims then
     return beat_queue(base, host, epoch, lease_for, claims, more)
   end
-  local doc
-  is_pod_held, doc = renew_pod(base, host, epoch, lease_for, more)
-  return { is_pod_held, doc, now }
+  local doc, is_asked
+  is_pod_held, doc, is_asked = renew_pod(base, host, epoch, lease_for, more)
+  return { is_pod_held, doc, now, is_asked }
 end

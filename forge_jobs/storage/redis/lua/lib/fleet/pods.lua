@@ -2,7 +2,8 @@
 -- claims and grants there. See queues.lua.
 --
 -- Hash 'pod:<host>': epoch, doc (what the pod says of itself, JSON, opaque here), started, beat, published
--- (JSON, kind -> queue or null), lease_until, draining ('1'), gauges (JSON), gauges_minute. Zset 'pods':
+-- (JSON, kind -> queue or null), lease_until, draining ('1'), quiet ('1'), gauges (JSON), gauges_minute,
+-- asked (until when a request to the pod waits). Zset 'pods':
 -- pods by lease_until. Set 'queues': the names of all queues.
 
 local function pod_key(base, host)
@@ -15,18 +16,19 @@ local function is_of(base, host, epoch)
 end
 
 -- Renews the lease of a pod. Returns whether the lease is held (not when run out, or of another epoch), and
--- what the pod says of itself, '' for one of another epoch.
+-- what the pod says of itself, '' for one of another epoch, and whether a request to the pod waits.
 local function renew_pod(base, host, epoch, lease_for, lives)
   local key = pod_key(base, host)
-  local found, lease_until, doc = unpack(read_fields(key, 'epoch', 'lease_until', 'doc'))
+  local found, lease_until, doc, asked =
+    unpack(read_fields(key, 'epoch', 'lease_until', 'doc', 'asked'))
   if found ~= epoch then
-    return false, ''
+    return false, '', false
   elseif whole(lease_until, 0) <= now and not lives then
-    return false, doc
+    return false, doc, false
   end
   redis.call('HSET', key, 'beat', now, 'lease_until', now + lease_for)
   redis.call('ZADD', base .. ':pods', now + lease_for, host)
-  return true, doc
+  return true, doc, whole(asked, 0) > now
 end
 
 -- So many pods one step looks at: what each says of itself is long.

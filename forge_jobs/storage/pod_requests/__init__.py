@@ -1,0 +1,33 @@
+"""Checks and words of all stores about requests to pods."""
+
+from forge_jobs.errors import Conflict
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.pod_requests import ANSWERED_WITHIN, MOST_REQUESTS, PodRequest, PodVerb
+
+
+def absent_pod(host_id: HostId) -> str:
+    """The problem of asking a pod that does not live."""
+    return f"there is no live pod {host_id}; see the list of pods"
+
+
+def asked_too_often(host_id: HostId) -> str:
+    """The problem of asking a pod once more."""
+    seconds = ANSWERED_WITHIN.total_seconds()
+    return f"pod {host_id} was asked {MOST_REQUESTS} times in {seconds:.0f} s; wait, then ask again"
+
+
+def unknown(request_id: str) -> str:
+    """The problem of a request that is not there."""
+    return f"there is no request {request_id}; a request is kept for an hour"
+
+
+def same_request(found: PodRequest, host_id: HostId, verb: PodVerb) -> PodRequest:
+    """Return the request that a repeat has met.
+
+    :raises Conflict: the caller means another one
+    """
+    if (found.host_id, found.verb) != (host_id, verb):
+        raise Conflict(
+            f"request {found.id} asks pod {found.host_id} to {found.verb}; take a new id"
+        )
+    return found
