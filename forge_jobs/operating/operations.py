@@ -70,6 +70,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("get_error", "problems", "/errors/{queue}/{group}", "/errors/{queue}/{group}"),
     _read("queue_stats", "jobs stats", "/stats", "/queues"),
     _read("list_queues", "queues list", "/queues", "/queues"),
+    _read("list_objectives", "queues objectives", "/objectives", "/queues"),
     _read("what_if", "what-if", f"{_QUEUE}/what-if", _OF_QUEUE),
     _read("desired_pods", "what-if", f"{_QUEUE}/desired-pods", _OF_QUEUE),
     _act("set_queue", "queues set", f"PATCH {_QUEUE}", _OF_QUEUE, "set_queue"),

@@ -55,6 +55,19 @@ def test_a_queue_gets_an_objective_and_loses_the_objective_again(forge: CommandL
     assert forge.json("queues", "set", "x", "--objective", "")["settings"]["objective"] == ""
 
 
+def test_objectives_are_listed_with_how_queues_stand(forge: CommandLine) -> None:
+    forge("queues", "set", "x", "--max-workers", "1")
+    assert "No queue has an objective." in forge("queues", "objectives").output
+    forge("queues", "set", "x", "--objective", "95% within 30s")
+    [stands] = forge.json("queues", "objectives")["objectives"]
+    assert (stands["queue"], stands["objective"], stands["met_30d"]) == (
+        "x",
+        "95% within 30s",
+        None,
+    )
+    assert "100%" in forge("queues", "objectives").stdout
+
+
 def test_a_queue_is_paused_and_resumed(forge: CommandLine) -> None:
     forge("queues", "set", "x", "--max-workers", "1")
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from forge_jobs.model.metrics import Histogram
-from forge_jobs.model.queues import QueueSettings
+from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.model.series import FlowSample
 from forge_jobs.operating.metrics.exposition import exposition
 from forge_jobs.operating.metrics.reading import Scraper
@@ -108,6 +108,31 @@ async def test_what_is_gone_leaves_no_series(storage: Storage) -> None:
     await a_kind(storage, "mail", "mail.send")
     await storage.config.delete_queue("mail")
     assert not [labels for _, labels in await scraped(storage) if ("queue", "mail") in labels]
+
+
+async def test_a_scrape_tells_how_queues_stand_to_their_objectives(storage: Storage) -> None:
+    await storage.config.set_queue("none", QueueChange(max_workers=2))
+    await storage.config.set_queue("mail", QueueChange(objective="90% within 1d"))
+    at = (await storage.cron.now()).replace(second=0, microsecond=0)
+    starts = Histogram({bucket_of(1.0): 3, bucket_of(2e5): 1})
+    flow = FlowSample(
+        queue="mail",
+        kind="mail.send",
+        minute=at,
+        counts={"succeeded": 4},
+        delay=starts,
+        processing=starts,
+        total=starts,
+    )
+    assert await storage.jobs.add_flows([flow]) == []
+    found = await scraped(storage)
+    of = ("queue", "mail")
+    for window in ("1h", "24h", "30d"):
+        assert found["forge_jobs_objective_met", (of, ("window", window))] == 0.75
+    assert found["forge_jobs_objective_budget_left", (of,)] == pytest.approx(-1.5)
+    assert found["forge_jobs_objective_burn", (of, ("window", "5m"))] == pytest.approx(2.5)
+    without = ("queue", "none")
+    assert not [name for name, labels in found if "objective" in name and without in labels]
 
 
 async def test_a_scrape_takes_four_calls_and_the_problems_more_once_a_minute(

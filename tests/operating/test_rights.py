@@ -123,6 +123,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
             "list_pods": (),
             "list_schedules": (),
             "list_limits": (),
+            "list_objectives": (),
             "doctor": (),
             "problems": (),
             "me": (),

@@ -87,6 +87,7 @@ async def test_a_setting_is_previewed_then_changed(storage: Storage) -> None:
         assert 'value="9"' in await page(client, "/queues/mail")
         await client.post("/act/set_queue?name=mail&objective=95+%25+within+30+s")
         assert 'value="95% within 30s"' in await page(client, "/queues/mail")
+        assert "Budget left" in await page(client, "/queues/mail")
         refused = await client.post("/act/set_queue?name=mail&objective=soon")
         assert "give one like 95% within 30s" in refused.text
         failed = await client.post("/act/set_schedule?name=nightly&expression=61+*+*+*+*")

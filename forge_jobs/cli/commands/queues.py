@@ -13,7 +13,7 @@ from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
 from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.operator import Operator
-from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.settings.documents import ObjectiveView, QueueView
 from forge_jobs.operating.settings.queues import CooldownEdit, QueueEdit, RetentionEdit
 from forge_jobs.operating.words import counted, duration, instant
 from forge_jobs.storage.protocols import Storage
@@ -55,6 +55,32 @@ def _line(queue: QueueView) -> list[object]:
         shown(queue.run.p50),
         shown(queue.run.p95),
         shown(queue.total.p95),
+    ]
+
+
+@queues.command("objectives")
+@json_option
+@deployment_options
+def list_objectives(deployment: Deployment, as_json: bool) -> None:
+    """List queues with an objective: the share met, what is left of the budget, the burn."""
+    found = with_operator(deployment, lambda operator: operator.list_objectives())
+    if as_json:
+        emit_json(found)
+        return
+    columns = ["queue", "objective", "1 h", "24 h", "30 d", "budget left", "burn 5 m", "burn 1 h"]
+    lines = [_standing(each) for each in found.objectives]
+    emit_table(columns, lines, none="No queue has an objective.")
+
+
+def _standing(each: ObjectiveView) -> list[object]:
+    shares = [each.met_1h, each.met_24h, each.met_30d]
+    return [
+        each.queue,
+        each.objective,
+        *("-" if share is None else f"{share:.2%}" for share in shares),
+        f"{each.budget_left:.0%}",
+        f"{each.burn_5m:.3g}",
+        f"{each.burn_1h:.3g}",
     ]
 
 

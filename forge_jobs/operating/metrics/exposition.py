@@ -56,6 +56,7 @@ class _Collector:
         yield self._slots()
         yield self._pods()
         yield self._problems()
+        yield from self._objectives()
 
     def _flow(self) -> Iterator[Metric]:
         for name, help in _FLOW.items():
@@ -103,6 +104,21 @@ class _Collector:
     def _pods(self) -> Metric:
         live = len(self._scrape.live_pods)
         return GaugeMetricFamily("forge_jobs_live_pods", "Pods with a live lease.", value=live)
+
+    def _objectives(self) -> Iterator[Metric]:
+        """Queues without an objective have no samples."""
+        met = _gauge("objective_met", "Share of jobs that started in time, at most 1.", "window")
+        left = _gauge("objective_budget_left", "Share of the budget of 30 days, 1: all of it.")
+        burn = _gauge("objective_burn", "How much too fast the budget burns, 1: just so.", "window")
+        for each in self._scrape.objectives:
+            shares = {"1h": each.met_1h, "24h": each.met_24h, "30d": each.met_30d}
+            for window, share in shares.items():
+                if share is not None:
+                    met.add_metric((each.queue, window), share)
+            left.add_metric((each.queue,), each.budget_left)
+            for window, rate in (("5m", each.burn_5m), ("1h", each.burn_1h)):
+                burn.add_metric((each.queue, window), rate)
+        yield from (met, left, burn)
 
     def _problems(self) -> Metric:
         labels = ("code", "severity")

@@ -8,6 +8,8 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
 from forge_jobs.model.series import FlowTotal
+from forge_jobs.operating.settings.documents import ObjectiveView
+from forge_jobs.operating.settings.objectives import read_objectives
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.policy.judgement.problems.problem import Problem
@@ -25,6 +27,7 @@ class Scrape(Struct, frozen=True, kw_only=True):
     pods: Sequence[PodState]
     totals: Sequence[FlowTotal]
     problems: Sequence[Problem]
+    objectives: Sequence[ObjectiveView] = ()
 
     @property
     def live_pods(self) -> list[PodState]:
@@ -43,6 +46,7 @@ class Scraper:
         self._storage = storage
         self._clock = SystemClock()
         self._problems: Sequence[Problem] = ()
+        self._objectives: Sequence[ObjectiveView] = ()
         self._judged_at: float | None = None
 
     async def read(self) -> Scrape:
@@ -60,12 +64,16 @@ class Scraper:
             counts=counts,
             pods=pods,
             totals=totals,
-            problems=await self._judged(),
+            problems=await self._judged(queues, counts),
+            objectives=self._objectives,
         )
 
-    async def _judged(self) -> Sequence[Problem]:
+    async def _judged(
+        self, queues: Sequence[QueueState], counts: Mapping[str, QueueCounts]
+    ) -> Sequence[Problem]:
         now = self._clock.elapsed()
         if self._judged_at is None or now - self._judged_at >= JUDGED_EVERY:
             self._problems = await problems(self._storage)
+            self._objectives = await read_objectives(self._storage, queues, counts)
             self._judged_at = now
         return self._problems

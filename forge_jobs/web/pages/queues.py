@@ -6,7 +6,7 @@ from typing import Any
 from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.settings.documents import ObjectiveView, QueueView
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
@@ -83,6 +83,10 @@ async def queue_page(visit: Visit) -> Shown:
             ended[index] += sum(each.counts.get(end, 0) for end in _ENDS)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
     page = await visit.operator.list_jobs(waiting, limit=_LISTED)
+    objective = None
+    if queue.settings.objective:
+        stands = (await visit.operator.list_objectives()).objectives
+        objective = next((each for each in stands if each.queue == name), None)
     return Shown(
         template="queue.html",
         title=name,
@@ -96,6 +100,7 @@ async def queue_page(visit: Visit) -> Shown:
             "flow": curve(ended) if any(ended) else None,
             "ended": sum(ended),
             "settings": _settings(queue),
+            "objective": _objective(objective) if objective else None,
             "may_set": visit.actor.access.allows("set_queue"),
             "waiting": page.jobs,
         },
@@ -110,6 +115,24 @@ def _sentence(queue: QueueView) -> str:
         f"Attempts of the last hour: p50 {length(queue.run.p50)}, p95 {length(queue.run.p95)}, "
         f"p99 {length(queue.run.p99)}; from due to the end p95 {length(queue.total.p95)}."
     )
+
+
+def _objective(stands: ObjectiveView) -> dict[str, Any]:
+    def share(met: float | None) -> str:
+        return "no job" if met is None else f"{met:.2%}"
+
+    burn = f"{stands.burn_5m:.3g} times in 5 min, {stands.burn_1h:.3g} in 1 h"
+    return {
+        "text": stands.objective,
+        "is_burning": stands.is_burning,
+        "figures": [
+            ("Met in 1 h", share(stands.met_1h)),
+            ("In 24 h", share(stands.met_24h)),
+            ("In 30 d", share(stands.met_30d)),
+            ("Budget left", f"{stands.budget_left:.0%}"),
+            ("Burn", burn),
+        ],
+    }
 
 
 def _deeds(visit: Visit, queue: QueueView) -> Any:

@@ -1,0 +1,79 @@
+"""How queues stand to their objectives."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from forge_jobs.model.metrics import HOUR, MINUTE
+from forge_jobs.model.queues import QueueCounts, QueueState
+from forge_jobs.model.series import SeriesAsk, SeriesStep
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.base import Calls
+from forge_jobs.operating.settings.documents import Objectives, ObjectiveView
+from forge_jobs.operating.snapshots.series import delays_of
+from forge_jobs.policy.judgement.objectives import DAY, MONTH, overdue, standing
+from forge_jobs.storage.protocols import Storage
+
+_ENDED_COUNTED = 1
+
+
+class ObjectiveCalls(Calls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_objectives(self) -> Objectives:
+        """How each queue with an objective stands: the share met, the budget left, the burn.
+
+        Four calls of the store, however many queues there are.
+        """
+        self.actor.need(Right.READ)
+        queues = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
+        counts: Mapping[str, QueueCounts] = {}
+        if any(each.settings.objective for each in queues):
+            counts = await self.storage.jobs.counts(ended_at_most=_ENDED_COUNTED)
+        return Objectives(tuple(await read_objectives(self.storage, queues, counts)))
+
+
+async def read_objectives(
+    storage: Storage, queues: Iterable[QueueState], counts: Mapping[str, QueueCounts]
+) -> list[ObjectiveView]:
+    """Read how queues stand to their objectives: two calls, none without an objective.
+
+    :raises Unavailable: the store is silent
+    """
+    with_aim = [queue for queue in queues if queue.settings.objective]
+    if not with_aim:
+        return []
+    now = await storage.cron.now()
+    # Minutes of the last hours, and whole hours before those: each start counts once.
+    split = (now - HOUR).replace(minute=0, second=0, microsecond=0)
+    asked: list[SeriesAsk] = []
+    for queue in with_aim:
+        name = queue.name
+        asked.append(SeriesAsk(since=split, until=now + MINUTE, queue=name))
+        asked.append(SeriesAsk(since=split - MONTH, until=split, step=HOUR, queue=name))
+    found = await storage.jobs.many_series(asked)
+    pairs = zip(found[::2], found[1::2], strict=True)
+    return [
+        _view(queue, counts.get(queue.name), [*hours, *minutes], now)
+        for queue, (minutes, hours) in zip(with_aim, pairs, strict=True)
+    ]
+
+
+def _view(
+    queue: QueueState, counts: QueueCounts | None, steps: Sequence[SeriesStep], now: datetime
+) -> ObjectiveView:
+    aim = queue.settings.aim
+    assert aim is not None
+    due, oldest = (counts.due, counts.oldest_due_for) if counts else (0, timedelta(0))
+    stands = standing(aim, delays_of(steps), now, overdue=overdue(due, oldest, aim.within))
+    return ObjectiveView(
+        queue=queue.name,
+        objective=queue.settings.objective,
+        by_operator="objective" in queue.overridden,
+        met_1h=stands.met[HOUR],
+        met_24h=stands.met[DAY],
+        met_30d=stands.met[MONTH],
+        budget_left=stands.budget_left,
+        burn_5m=stands.burn_short,
+        burn_1h=stands.burn_long,
+        is_burning=stands.is_burning,
+    )
