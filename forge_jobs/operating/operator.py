@@ -12,9 +12,9 @@ from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.health.calls import StoreCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.settings.limits import LimitCalls
-from forge_jobs.operating.settings.objectives import ObjectiveCalls
 from forge_jobs.operating.settings.queues import QueueCalls
 from forge_jobs.operating.settings.schedules import ScheduleCalls
+from forge_jobs.operating.snapshots.objectives import ObjectiveCalls
 from forge_jobs.operating.snapshots.outlook import OutlookCalls
 from forge_jobs.storage.protocols import Storage, check_storage
 

@@ -229,14 +229,14 @@ SNAPSHOT_BUGS = (
     ),
     _bug(
         "an hour that ends in the split counts twice",
-        "operating/settings/objectives",
+        "operating/snapshots/objectives",
         "SeriesAsk(since=split - MONTH, until=split,",
         "SeriesAsk(since=split - MONTH, until=now,",
         "objectives.py::test_the_share_met_the_budget_and_the_burn",
     ),
     _bug(
         "standings show queues that are closed to the reader",
-        "operating/settings/objectives",
+        "operating/snapshots/objectives",
         " if self.actor.sees(each.name)]",
         "]",
         "objectives.py::test_four_calls_are_enough_for_any_number_of_queues",

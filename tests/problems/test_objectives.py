@@ -10,7 +10,7 @@ from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.model.series import FlowSample
 from forge_jobs.operating.access import ALL, Access, Actor
 from forge_jobs.operating.operator import Operator
-from forge_jobs.operating.settings.documents import ObjectiveView
+from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, KIND, QUEUE, enqueue_one
 from tests.support.faulty import Faults, faulty

@@ -13,8 +13,9 @@ from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
 from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.operator import Operator
-from forge_jobs.operating.settings.documents import ObjectiveView, QueueView
+from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.settings.queues import CooldownEdit, QueueEdit, RetentionEdit
+from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted, duration, instant
 from forge_jobs.storage.protocols import Storage
 

@@ -8,9 +8,8 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
 from forge_jobs.model.series import FlowTotal
-from forge_jobs.operating.settings.documents import ObjectiveView
-from forge_jobs.operating.settings.objectives import read_objectives
 from forge_jobs.operating.snapshots.fleet import is_live
+from forge_jobs.operating.snapshots.objectives import ObjectiveView, read_objectives
 from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.policy.judgement.problems.problem import Problem
 from forge_jobs.storage.protocols import Storage

@@ -6,7 +6,8 @@ from typing import Any
 from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.operating.settings.documents import ObjectiveView, QueueView
+from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
