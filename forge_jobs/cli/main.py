@@ -17,6 +17,7 @@ from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
 from forge_jobs.cli.commands.operating.actions import actions
 from forge_jobs.cli.commands.operating.me import me
+from forge_jobs.cli.commands.operating.store import store
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
 from forge_jobs.cli.commands.worker import worker
@@ -42,6 +43,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         migrate,
         backup,
         doctor,
+        store,
         actions,
         me,
         demo,

@@ -93,6 +93,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("drain_limit", "limits drain", "POST /limits/{name}/drain", "/limits"),
     _read("problems", "problems", "/problems", "/"),
     _read("doctor", "doctor", "/doctor", "/store"),
+    _read("store", "store", "/store", "/store"),
     _read("me", "me", "/me", "/", Right.NONE),
 )
 

@@ -1,4 +1,4 @@
-"""Instants, durations and numbers of jobs as people read them."""
+"""Instants, durations, sizes and numbers of jobs as people read them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -25,3 +25,12 @@ def counted(found: Iterable[QueueCounts], status: str) -> str:
     each = list(found)
     number = sum(counts.by_status.get(status, 0) for counts in each)
     return f"{number:,}" + "+" * any(status in counts.more for counts in each)
+
+
+def size(value: int) -> str:
+    """Bytes in a unit that suits them."""
+    amount, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{amount:.0f} {units[0]}"

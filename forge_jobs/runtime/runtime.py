@@ -20,6 +20,7 @@ from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.pod.starting import Starting, run_until
 from forge_jobs.runtime.pod.startup import RuntimePlan
+from forge_jobs.runtime.shared.store_calls import CallMeter, metered
 from forge_jobs.storage.protocols import Storage, check_storage
 
 logger = reporter(__name__)
@@ -192,9 +193,9 @@ class QueueRuntime:
                 "with_queues(...), or in FORGE_QUEUES for the worker command"
             )
         self._is_started = True
-        router = self._router
+        router, calls = self._router, CallMeter()
         return RuntimePlan(
-            storage=self._storage,
+            storage=metered(self._storage, calls, clock=self._clock),
             handlers=self._handlers,
             settings=self._settings,
             queues=dict(self._queues),
@@ -211,6 +212,7 @@ class QueueRuntime:
             concurrency=self._concurrency,
             logs_every_job=self._logs_every_job,
             exit_process=self._exit_process,
+            calls=calls,
             process_registry=_process_registry(self._handlers),
         )
 

@@ -25,6 +25,7 @@ def _of_recorder(name: str, old: str, new: str, test: str) -> Bug:
 
 _SERIES = files_of("series")
 _SHARED = "forge_jobs/storage/history/"
+_CALLS = "forge_jobs/runtime/shared/store_calls.py"
 _LISTS = "forge_jobs/storage/sql/jobs/lists/"
 
 
@@ -37,6 +38,28 @@ def _series(name: str, file: str, old: str, new: str) -> Bug:
 
 
 HISTORY_BUGS = (
+    Bug(
+        "calls of the store: an answer of the store counts as an error",
+        ("tests/runtime/test_store_calls.py",),
+        (Edit(_CALLS, "(Conflict, InvalidInput, NotFound)", "(Conflict, InvalidInput)"),),
+    ),
+    Bug(
+        "calls of the store: a minute begins with the calls of the one before",
+        ("tests/runtime/test_store_calls.py",),
+        (Edit(_CALLS, "verbs, self._verbs = self._verbs, {}", "verbs = self._verbs"),),
+    ),
+    Bug(
+        "report: a right that is missing fails the whole report",
+        ("tests/backends/postgres/test_rights.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/postgres/reporting.py",
+                "    except StorageRefused:\n        return None",
+                "    except StorageRefused:\n        raise",
+            ),
+        ),
+        "postgres",
+    ),
     _bug(
         "a queue has one group too many",
         _SQL,

@@ -125,6 +125,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
             "list_limits": (),
             "list_objectives": (),
             "doctor": (),
+            "store": (),
             "problems": (),
             "me": (),
         },
@@ -195,6 +196,7 @@ async def test_no_operation_goes_beyond_the_access(named: str, sqlite_storage: S
         (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "enqueue"),
         (Access(queues=frozenset({OPEN})), "queues", "doctor"),
         (Access(queues=frozenset({OPEN})), "queues", "list_limits"),
+        (Access(queues=frozenset({OPEN})), "queues", "store"),
     ],
 )
 async def test_a_refusal_names_the_right(

@@ -9,6 +9,7 @@ from forge_jobs.operating.base import Calls
 from forge_jobs.operating.documents import widened
 from forge_jobs.operating.health.documents import Health, Me, Pods, PodView, Problems
 from forge_jobs.operating.health.examining import examine, is_well
+from forge_jobs.operating.health.stores import StoreView, read_store
 from forge_jobs.operating.snapshots.reading import problems as read_problems
 from forge_jobs.policy.judgement.problems.problem import Severity
 
@@ -31,6 +32,17 @@ class StoreCalls(Calls):
         self.actor.need(Right.QUEUES)
         findings = await examine(self.storage)
         return Health(ok=is_well(findings), findings=tuple(findings))
+
+    async def store(self) -> StoreView:
+        """The store: durability, size, memory, connections, and the calls of pods by name.
+
+        A part that the user of this process may not ask for is None, not an error.
+
+        :raises Unavailable: the store is silent
+        """
+        self.actor.need(Right.READ)
+        self.actor.need(Right.QUEUES)
+        return await read_store(self.storage)
 
     async def problems(self) -> Problems:
         """Everything that is wrong now, the worst first, and what is safe to do.

@@ -11,6 +11,7 @@ import anyio.lowlevel
 from forge_jobs.clock import Clock, SystemClock, to_us
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.runtime.shared.latencies import minute_start
+from forge_jobs.runtime.shared.store_calls import CallMeter
 from forge_jobs.storage.protocols import Storage, StoreHealth
 
 _ALL_WELL = StoreHealth()
@@ -93,9 +94,16 @@ class PodMeter:
     The two ``observe`` methods may be called from any thread.
 
     :param disk_path: a path on the disk whose free space is measured
+    :param calls: counts the calls of the store
     """
 
-    def __init__(self, *, clock: Clock | None = None, disk_path: str | Path = ".") -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        disk_path: str | Path = ".",
+        calls: CallMeter | None = None,
+    ) -> None:
         self.clock = clock or SystemClock()
         self.overruns = 0
         """Handlers of the pod that went on past their timeout, since the start."""
@@ -105,6 +113,7 @@ class PodMeter:
         """Seconds by which the wall clock is ahead of the store's."""
         self.last: PodGauges | None = None
         """The newest gauges."""
+        self.calls = calls or CallMeter()
         self._disk_path = disk_path
         self._process = this_process()
         self._store_latency = _Mean()
@@ -138,6 +147,7 @@ class PodMeter:
             pool_size=store.pool_size,
             pool_in_use=store.pool_in_use,
             pool_waits=store.pool_waits,
+            calls=self.calls.take(),
         )
         return self.last
 

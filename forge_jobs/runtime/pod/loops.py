@@ -95,7 +95,7 @@ class PodLoops:
         self._deliveries = BisectingSender("the handover to child", clock=plan.clock)
         self._sent_letters = BisectingSender("the letter", clock=plan.clock)
         self._letters = LetterRelay(plan.storage.jobs, plan.storage.jobs, self._sent_letters)
-        self.meter = PodMeter(clock=plan.clock)
+        self.meter = PodMeter(clock=plan.clock, calls=plan.calls)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
         self.letters = self._loop("letters", self._relay, settings.handover_interval)

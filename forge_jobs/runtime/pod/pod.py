@@ -237,6 +237,8 @@ class RunningPod:
         now = self.plan.clock.elapsed()
         self._store_time.learn(beat.now, sent_at, now)
         self.loops.meter.observe_store_call(now - sent_at)
+        # The beat has a bundle of its own.
+        self.loops.meter.calls.observe("heartbeat", now - sent_at)
         self.loops.meter.observe_loop_lag(self.heartbeat.watchdog.lag)
         self.loops.meter.overruns = self.services.overruns.count
         if any(grants[name] != pool.grant for name, pool in pools.items()):

@@ -25,6 +25,7 @@ from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.clean_texts import named
 from forge_jobs.runtime.shared.service import Wakeup
+from forge_jobs.runtime.shared.store_calls import CallMeter
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
@@ -45,6 +46,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     :param concurrency: handlers at once over all queues. None: as many as there are slots
     :param logs_every_job: a line for every job that ends, see ``JobLog``
     :param exit_process: ends the process at once, when the event loop hangs
+    :param calls: counts the calls of ``storage``
     :param process_registry: the place of ``handlers`` for other processes, "" where no handler has
         a process of its own
     """
@@ -64,6 +66,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     concurrency: int | None
     logs_every_job: bool
     exit_process: Callable[[int], None]
+    calls: CallMeter
     process_registry: str = ""
 
 

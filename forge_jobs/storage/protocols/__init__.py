@@ -49,6 +49,7 @@ answers.
 from forge_jobs.storage.protocols.bundle import OpenTransactions as OpenTransactions
 from forge_jobs.storage.protocols.bundle import Storage as Storage
 from forge_jobs.storage.protocols.bundle import StoreHealth as StoreHealth
+from forge_jobs.storage.protocols.bundle import StoreReport as StoreReport
 from forge_jobs.storage.protocols.bundle import check_storage as check_storage
 from forge_jobs.storage.protocols.config import ConfigStore as ConfigStore
 from forge_jobs.storage.protocols.cron import CronStore as CronStore
@@ -60,6 +61,7 @@ __all__ = [
     "CronStore",
     "JobStore",
     "OpenTransactions",
+    "StoreReport",
     "ProcStore",
     "Storage",
     "StoreHealth",

@@ -57,6 +57,35 @@ class OpenTransactions(Struct, frozen=True, kw_only=True):
     hidden: int = 0
 
 
+class StoreReport(Struct, frozen=True, kw_only=True):
+    """The report of a store on itself. None: there is no such thing, or this user may not ask.
+
+    :param size_bytes: tables and indexes, or the file, or the data in the memory of the servers
+    :param wal_bytes: the write-ahead log
+    :param dead_rows: rows that are obsolete and still there
+    :param oldest_transaction: how long the oldest transaction has been open that keeps such rows
+    :param memory_bytes: that the servers use
+    :param memory_bound: bytes that they may use. None also where there is no bound
+    :param disk_free: bytes free on the disk of the store
+    :param replicas: that follow the servers now
+    :param schema_version: the newest migration that is applied
+    """
+
+    size_bytes: int | None = None
+    wal_bytes: int | None = None
+    dead_rows: int | None = None
+    oldest_transaction: timedelta | None = None
+    memory_bytes: int | None = None
+    memory_bound: int | None = None
+    disk_free: int | None = None
+    replicas: int | None = None
+    schema_version: int | None = None
+
+
+async def _no_report() -> StoreReport:
+    return StoreReport()
+
+
 def check_storage(value: object) -> "Storage":
     """Return ``value`` when it is an open storage.
 
@@ -86,6 +115,8 @@ class Storage:
     :param unreadable: asks the store which queues have unreadable parts, and what to do. "" stands
         for pods, the leader, schedules and rate limits. None: only single records can be
         unreadable, and each record says so
+    :param report: asks the store about itself. A part that this user may not ask for is None, never
+        an error. Raises ``Unavailable`` when the store is silent
     :param is_parted: queues may lie on different servers. Calls for the queues of one server go on
         while another is down, and a call for both does not
     :param pool_size: how many calls can be under way at once while others wait. None: no limit
@@ -108,6 +139,7 @@ class Storage:
         health: Callable[[], StoreHealth] = StoreHealth,
         open_transactions: Callable[[], Awaitable[OpenTransactions]] | None = None,
         unreadable: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+        report: Callable[[], Awaitable[StoreReport]] = _no_report,
         pool_size: int | None = None,
         is_parted: bool = False,
     ) -> None:
@@ -128,6 +160,7 @@ class Storage:
         self.health = health
         self.open_transactions = open_transactions
         self.unreadable = unreadable
+        self.report = report
         self.pool_size = pool_size
         self.is_parted = is_parted
         self._reopen = reopen

@@ -11,17 +11,18 @@ import anyio
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.reports import reporter
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import Storage, StoreReport
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.listening import waiters_of
 from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.base.queues import unreadable
 from forge_jobs.storage.redis.base.rights import check_rights
-from forge_jobs.storage.redis.base.schema import RedisMigrator, settle_schema
+from forge_jobs.storage.redis.base.schema import RedisMigrator, layout_version, settle_schema
 from forge_jobs.storage.redis.config.store import RedisConfigStore
 from forge_jobs.storage.redis.cron.store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
+from forge_jobs.storage.redis.driver.reporting import report_of
 from forge_jobs.storage.redis.fleet.pods import RedisProcStore
 from forge_jobs.storage.redis.jobs.store import RedisJobStore
 from forge_jobs.storage.redis.locators.late_check import LateCheck
@@ -129,9 +130,15 @@ class _Opener:
             is_durable=all(each.is_durable() for each in self._findings),
             health=database.health,
             unreadable=lambda: unreadable(database),
+            report=lambda: _report(database),
             pool_size=url.pool_size,
             is_parted=database.is_cluster,
         )
+
+
+async def _report(database: Database) -> StoreReport:
+    version = await layout_version(database)
+    return report_of(await database.guarded(lambda: look(database.servers)), version)
 
 
 def _database(url: RedisUrl, clock: Clock | None, known: KnownOfStore | None = None) -> Database:

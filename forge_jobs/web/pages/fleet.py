@@ -3,6 +3,8 @@
 from collections import Counter
 
 from forge_jobs.errors import Forbidden, NotFound
+from forge_jobs.operating.health.findings import Finding
+from forge_jobs.operating.health.stores import CallsView, facts_of
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import number
 
@@ -67,10 +69,15 @@ async def limits_page(visit: Visit) -> Shown:
 async def store_page(visit: Visit) -> Shown:
     """Show the store: how it is, and what the doctor finds."""
     storage = visit.storage
+    findings: tuple[Finding, ...] = ()
+    facts: list[tuple[str, str]] = []
+    calls: tuple[CallsView, ...] = ()
     try:
         findings = (await visit.operator.doctor()).findings
+        store = await visit.operator.store()
+        facts, calls = facts_of(store), store.calls
     except Forbidden:
-        findings = ()
+        pass
     worst = {"fail": 0, "warn": 1, "ok": 2}
     bad = sum(each.state == "fail" for each in findings)
     health = storage.health()
@@ -82,8 +89,8 @@ async def store_page(visit: Visit) -> Shown:
         values={
             "headline": f"{storage.server or storage.name}: {said}",
             "durability": storage.durability,
-            "server": storage.server,
-            "pool": storage.pool_size,
+            "facts": facts,
+            "calls": calls,
             "health": health,
             "findings": sorted(findings, key=lambda each: worst[each.state]),
         },

@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.operating import words
 
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -89,13 +90,7 @@ def moment(at: datetime | None) -> str:
 
 def size(value: int | None) -> str:
     """Bytes in a unit that suits them."""
-    if value is None:
-        return NONE
-    amount, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount /= 1024
-        units.pop(0)
-    return f"{amount:.0f} {units[0]}"
+    return NONE if value is None else words.size(value)
 
 
 class Curve(Struct, frozen=True):

@@ -58,6 +58,12 @@ async def test_a_role_works_on_the_tables_of_another_that_it_was_granted(
         assert await finish(storage, await claim_one(storage, lease), done())
         await storage.jobs.roll_up(100)
         await storage.jobs.cleanup(100)
+        report = await storage.report()
+    # To list the files of the log is the right of who monitors the server.
+    assert report.wal_bytes is None
+    assert (report.size_bytes or 0) > 0
+    assert report.dead_rows is not None
+    assert report.schema_version
 
 
 async def test_a_role_that_may_only_read_reads_and_is_told_why_it_cannot_write(

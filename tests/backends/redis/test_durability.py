@@ -114,6 +114,23 @@ async def test_a_user_who_may_not_look_is_told_so(
     assert said in in_words([found], 0)
 
 
+async def test_a_report_leaves_out_what_the_user_may_not_ask_for(server: RedisServer) -> None:
+    server.command("CONFIG", "SET", "maxmemory", "900mb")
+    rights = ["+@all", "-info", "-config"]
+    server.command("ACL", "SETUSER", "onlooker", "reset", "on", ">pw", "~*", "&*", *rights)
+    async with await open_storage(server.url) as storage:
+        whole = await storage.report()
+    async with await open_storage(
+        server.url.replace(f":{server.password}@", "onlooker:pw@")
+    ) as storage:
+        part = await storage.report()
+    server.command("CONFIG", "SET", "maxmemory", "0")
+    assert whole.memory_bound == 900 * 1024**2
+    assert 0 < (whole.memory_bytes or 0) < whole.memory_bound
+    assert (part.memory_bytes, part.memory_bound, part.replicas) == (None, None, None)
+    assert part.schema_version == whole.schema_version
+
+
 async def test_a_command_that_the_provider_took_away_is_no_error() -> None:
     with servers.a_redis(settings={"rename-command": 'CONFIG ""'}) as server:
         assert "snapshot" in await words(server.url)

@@ -148,6 +148,12 @@ async def works_from(database: Database) -> int:
     return max(each.works_from for each in entries if each.applied_at)
 
 
+async def layout_version(database: Database) -> int:
+    """Return the newest migration that is applied."""
+    entries = _merged(database, await _run(database, "look"))
+    return max((each.version for each in entries if each.applied_at), default=0)
+
+
 def check_noted(noted: int) -> None:
     """Check what stands beside the locators, where the fleet's records do not answer.
 

@@ -197,6 +197,11 @@ def check(tx: Tx) -> None:
         )
 
 
+def schema_version(tx: Tx) -> int:
+    """Return the newest migration that is applied, 0 for none."""
+    return max(_read_applied(tx), default=0)
+
+
 def _read_applied(tx: Tx) -> dict[int, Row[Any]]:
     if not inspect(tx.connection).has_table(_applied.name):
         return {}

@@ -25,7 +25,7 @@ from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
 from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, waiters_of
 from forge_jobs.storage.sql.postgres.migrating import bring_up, change
 from forge_jobs.storage.sql.postgres.procs import PostgresProcStore
-from forge_jobs.storage.sql.postgres.snapshots import open_transactions
+from forge_jobs.storage.sql.postgres.reporting import open_transactions, report
 
 logger = reporter(__name__)
 
@@ -128,6 +128,7 @@ class _Opener:
             durability=_durability(settings),
             is_durable=_is_durable(settings),
             health=database.health,
+            report=partial(report, database),
             open_transactions=partial(database.read, open_transactions),
             pool_size=self._options.pool_size,
         )

@@ -1,10 +1,12 @@
 """Opens a SQLite file as a :class:`Storage`."""
 
 import os
+import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -12,12 +14,13 @@ import anyio.to_thread
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import Storage, StoreReport
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.config.store import SqlConfigStore
 from forge_jobs.storage.sql.cron.store import SqlCronStore
 from forge_jobs.storage.sql.fleet.pods import SqlProcStore
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
+from forge_jobs.storage.sql.migrations.runner import schema_version
 from forge_jobs.storage.sql.sqlite import backups
 from forge_jobs.storage.sql.sqlite.connection import SqliteConnection
 from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
@@ -160,8 +163,32 @@ def bundle_on(
         server=f"SQLite {sqlite3.sqlite_version}",
         durability=_DURABILITY[synchronous],
         health=database.health,
+        report=partial(report, database),
         is_durable=synchronous in ("extra", "full"),
     )
+
+
+async def report(database: SqliteDatabase) -> StoreReport:
+    """See ``Storage``."""
+    version = await database.read(schema_version)
+    # A look at a disk of the network may take long.
+    return await anyio.to_thread.run_sync(lambda: _of_files(database.path, version))
+
+
+def _of_files(path: Path, version: int) -> StoreReport:
+    return StoreReport(
+        size_bytes=_or_none(lambda: os.path.getsize(path)),
+        wal_bytes=_or_none(lambda: os.path.getsize(f"{path}-wal")),
+        disk_free=_or_none(lambda: shutil.disk_usage(path.parent).free),
+        schema_version=version,
+    )
+
+
+def _or_none(read: Callable[[], int]) -> int | None:
+    try:
+        return read()
+    except OSError:
+        return None
 
 
 async def open_database(

@@ -47,6 +47,7 @@ def for_any_loop(storage: Storage, home: BackgroundLoop) -> Storage:
         health=storage.health,
         open_transactions=None if asks is None else lambda: _at_home(home, asks),
         unreadable=None if looks is None else lambda: _at_home(home, looks),
+        report=lambda: _at_home(home, storage.report),
         pool_size=storage.pool_size,
         is_parted=storage.is_parted,
     )
