@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from forge_jobs.cli.log_writer import LogWriter
+from forge_jobs.cli.output import talk
 from forge_jobs.clock import from_us
 from forge_jobs.config import Deployment
 from forge_jobs.operating.documents import plain
@@ -61,3 +62,25 @@ def configure_logging(deployment: Deployment) -> None:
         driver = logging.getLogger(name)
         if deployment.log == "DEBUG" and driver.level == logging.NOTSET:
             driver.setLevel(logging.WARNING)
+
+
+class _Remarks(logging.Handler):
+    """Writes what is logged as a remark for people."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        talk(record.getMessage())
+
+
+def tell_outages() -> None:
+    """Tell people on stderr when what they watch cannot be read, once an outage."""
+    outages = logging.getLogger("forge_jobs.clients.watching")
+    outages.addHandler(_Remarks())
+    outages.setLevel(logging.INFO)
+    outages.propagate = False
+    # The log is away when the states are: one remark is enough.
+    logging.getLogger("forge_jobs.clients.following").setLevel(logging.ERROR)
+
+
+def keep_off_the_screen() -> None:
+    """Drop what is logged. A line would stand in the middle of the screen."""
+    logging.getLogger().addHandler(logging.NullHandler())

@@ -20,6 +20,8 @@ from forge_jobs.cli.commands.operating.me import me
 from forge_jobs.cli.commands.operating.store import store
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
+from forge_jobs.cli.commands.terminal.top import top
+from forge_jobs.cli.commands.terminal.watch import watch
 from forge_jobs.cli.commands.worker import worker
 from forge_jobs.cli.dashboard.web import web
 from forge_jobs.cli.failures import CommandLine
@@ -32,6 +34,8 @@ from forge_jobs.cli.options import OWN_PROCESS
         worker,
         enqueue,
         jobs,
+        watch,
+        top,
         queues,
         limits,
         cron,

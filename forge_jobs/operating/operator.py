@@ -8,8 +8,8 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import Router
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.actions.calls import ActionCalls
+from forge_jobs.operating.board.calls import BoardCalls
 from forge_jobs.operating.errors.calls import ErrorCalls
-from forge_jobs.operating.health.calls import StoreCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.settings.limits import LimitCalls
 from forge_jobs.operating.settings.queues import QueueCalls
@@ -27,7 +27,7 @@ class Operator(
     ObjectiveCalls,
     ScheduleCalls,
     LimitCalls,
-    StoreCalls,
+    BoardCalls,
     OutlookCalls,
 ):
     """All reads and actions of people who operate an installation, for one actor.

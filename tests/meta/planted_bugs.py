@@ -67,6 +67,7 @@ from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
 from tests.meta.term_bugs import TERM_BUGS
+from tests.meta.terminal_bugs import TERMINAL_BUGS
 from tests.meta.typing_bugs import TYPING_BUGS
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,7 @@ GROUPS = {
     "clock": CLOCK_BUGS,
     "command": COMMAND_BUGS,
     "edge": EDGE_BUGS,
+    "terminal": TERMINAL_BUGS,
     "edit": EDIT_BUGS,
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,

@@ -121,6 +121,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "desired_pods": (queue, Objective(0.95, timedelta(seconds=30))),
         **{
             "list_pods": (),
+            "board": (),
             "list_schedules": (),
             "list_limits": (),
             "list_objectives": (),

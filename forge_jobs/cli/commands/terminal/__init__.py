@@ -1,0 +1,1 @@
+"""Commands that stay and show what goes on: ``watch`` and ``top``."""

@@ -1,0 +1,1 @@
+"""Commands that stay: ``watch`` and ``top``, in real terminals and in pipes."""

@@ -1,0 +1,124 @@
+"""Bugs of the commands that stay, and of what else is for terminals."""
+
+from tests.meta.bugs import Bug, Edit
+
+_TERMINAL = "forge_jobs/cli/commands/terminal/"
+
+
+def _bug(name: str, module: str, old: str, new: str, *tests: str) -> Bug:
+    edit = Edit(f"{_TERMINAL}{module}.py", old, new)
+    return Bug(name, tuple(f"tests/cli/terminal/test_{test}" for test in tests), (edit,))
+
+
+WATCH = (
+    _bug(
+        "watch: a dead job is a success",
+        "watch",
+        "JobStatus.DEAD: 3",
+        "JobStatus.DEAD: 0",
+        "watch.py::test_the_exit_code_is_the_outcome",
+    ),
+    _bug(
+        "watch: a signal is the end of the job",
+        "signals",
+        "code = _OF_A_SHELL + number",
+        "code = 0",
+        "watch.py::test_a_signal_ends_the_watch_and_leaves_the_job_alone",
+    ),
+    _bug(
+        "watch: log lines reach the terminal as they are",
+        "telling",
+        "        click.echo(printable(text))\n",
+        "        click.echo(text)\n",
+        "watch.py::test_the_exit_code_is_the_outcome",
+    ),
+    _bug(
+        "watch: messages of a progress are markup",
+        "telling",
+        ", markup=False",
+        "",
+        "watch.py::test_what_goes_on_is_shown_while_it_goes_on",
+    ),
+    _bug(
+        "watch: the end is told before the last lines",
+        "watch",
+        "group.start_soon(self._follow, operator)",
+        "group.start_soon(self._follow, operator); group.cancel_scope.deadline = 0",
+        "watch.py::test_the_exit_code_is_the_outcome",
+    ),
+)
+
+_VIEW = "tests/unit/test_top_view.py::test_"
+
+
+def _of_view(name: str, module: str, old: str, new: str, test: str) -> Bug:
+    return Bug(f"top: {name}", (_VIEW + test,), (Edit(f"{_TERMINAL}screen/{module}.py", old, new),))
+
+
+TOP = (
+    _of_view(
+        "a capital acts at once",
+        "view",
+        "            self._ask(key)\n",
+        "            self._ask(key)\n            return self.asked\n",
+        "a_capital_acts_only_after_a_yes",
+    ),
+    _of_view(
+        "any key is a yes",
+        "view",
+        'return asked if key == "y" else None',
+        "return asked",
+        "a_capital_acts_only_after_a_yes",
+    ),
+    _of_view(
+        "another line is chosen when lines come",
+        "view",
+        "return name if name in names else",
+        "return name if name in names[:1] else",
+        "a_line_stays_chosen_while_others_come_and_go",
+    ),
+    _of_view(
+        "a paused queue is paused",
+        "view",
+        "Verb.RESUME if queue.paused else Verb.PAUSE",
+        "Verb.PAUSE",
+        "a_paused_queue_is_resumed_and_dead_jobs_are_counted",
+    ),
+    _of_view(
+        "letters of a filter act",
+        "view",
+        '        if self.mode == "filter":\n',
+        '        if self.mode == "filter" and key not in _CAPITALS:\n',
+        "letters_of_a_filter_are_no_keys",
+    ),
+    _of_view(
+        "cells are drawn as they are",
+        "drawing",
+        "Text(printable(cell)) for cell",
+        "Text(cell) for cell",
+        "whatever_is_pressed_the_screen_is_drawn_and_fits",
+    ),
+    _bug(
+        "top: the terminal stays as the keys needed it",
+        "screen/keys",
+        "        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)\n",
+        "        pass\n",
+        "top.py::test_a_signal_puts_the_terminal_back_in_order",
+    ),
+    _bug(
+        "top: a new size is seen at the next read",
+        "screen/program",
+        "            async for _ in changes:\n                self._draw()\n",
+        "            async for _ in changes:\n                self._every = 3_600\n",
+        "top.py::test_the_screen_follows_the_size_of_the_terminal",
+    ),
+    _bug(
+        "top: an outage ends the screen",
+        "screen/program",
+        "                self._view.away = str(error)\n",
+        "                raise\n",
+        "top.py::test_while_the_store_is_away_the_screen_says_so_and_goes_on",
+    ),
+)
+
+TERMINAL_BUGS = (*WATCH, *TOP)

@@ -1,0 +1,138 @@
+"""Keys and the screen of ``forge-jobs top``, without a terminal and without a store."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from forge_jobs.cli.commands.terminal.screen.drawing import drawn
+from forge_jobs.cli.commands.terminal.screen.keys import keys_in
+from forge_jobs.cli.commands.terminal.screen.view import Deed, Verb, View
+from forge_jobs.model.ids import JobId
+from forge_jobs.operating.board.documents import Board, QueueLine, Run
+
+HOSTILE = ("\x1b[2Jx", "a\rb", "\x07", "[bold]b[/bold]", "\u202egnp", "x\x00y", "é", "名前" * 30)
+
+
+def _queue(
+    name: str, *, waited: int | None = None, dead: int = 0, paused: bool = False
+) -> QueueLine:
+    return QueueLine(
+        name=name,
+        running=1,
+        granted=2,
+        max_workers=4,
+        due=3,
+        oldest_due_for=None if waited is None else timedelta(seconds=waited),
+        dead=dead,
+        paused=paused,
+        standing="open",
+    )
+
+
+def _run(job_id: str, queue: str = "a") -> Run:
+    return Run(
+        job_id=JobId(job_id),
+        queue=queue,
+        kind="image.crop",
+        pod="pod",
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        running_for=timedelta(seconds=9),
+        cancel_requested=False,
+        attempt=1,
+        progress=None,
+    )
+
+
+def _view(*queues: QueueLine, runs: tuple[Run, ...] = ()) -> View:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    board = Board(store="test", at=at, queues=queues, pods=(), runs=runs, more_runs=0)
+    return View(store="test", board=board)
+
+
+def _press(view: View, text: str) -> list[Deed]:
+    return [deed for key in keys_in(text) if (deed := view.press(key)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("jk", ["j", "k"]),
+        ("\x1b[A\x1b[B\x1bOA", ["up", "down", "up"]),
+        ("\x1b[5~\x1b[1;5Cq", ["q"]),
+        ("\x1b", ["escape"]),
+        ("a\r\t\x7f\x01é", ["a", "enter", "tab", "backspace", "é"]),
+    ],
+)
+def test_sequences_of_keys_are_keys(text: str, keys: list[str]) -> None:
+    assert list(keys_in(text)) == keys
+
+
+def test_a_capital_acts_only_after_a_yes() -> None:
+    view = _view(_queue("a"))
+    assert _press(view, "P") == []
+    assert _press(view, "n") == []
+    assert _press(view, "y") == []
+    assert _press(view, "Py") == [Deed(Verb.PAUSE, "a", "pause queue a")]
+
+
+def test_what_was_asked_is_what_is_done_whatever_comes_meanwhile() -> None:
+    view = _view(_queue("a", waited=9), _queue("b"))
+    _press(view, "P")
+    view.board = _view(_queue("b", waited=99), _queue("c")).board
+    assert _press(view, "y") == [Deed(Verb.PAUSE, "a", "pause queue a")]
+
+
+def test_a_line_stays_chosen_while_others_come_and_go() -> None:
+    view = _view(_queue("a", waited=3), _queue("b", waited=2), _queue("c", waited=1))
+    _press(view, "j")
+    view.board = _view(_queue("b", waited=2), _queue("z", waited=9), _queue("c", waited=1)).board
+    assert view.at("queues") == "b"
+    assert _press(view, "Py") == [Deed(Verb.PAUSE, "b", "pause queue b")]
+
+
+def test_a_paused_queue_is_resumed_and_dead_jobs_are_counted() -> None:
+    view = _view(_queue("a", dead=7, paused=True))
+    assert _press(view, "Py") == [Deed(Verb.RESUME, "a", "resume queue a")]
+    assert _press(view, "Ry") == [Deed(Verb.REQUEUE, "a", "requeue 7 dead jobs of queue a")]
+    assert _press(_view(_queue("a")), "Ry") == []
+    assert _press(_view(), "PyRyCy") == []
+
+
+def test_a_filter_hides_what_does_not_match() -> None:
+    view = _view(_queue("mail"), _queue("crops"), runs=(_run("1", "mail"), _run("2", "crops")))
+    _press(view, "/MAX\x7fI\r")
+    assert (view.names("queues"), view.names("runs")) == (["mail"], ["1"])
+    assert _press(view, "q") == [Deed(Verb.QUIT)]
+    _press(view, "/\x1b")
+    assert len(view.names("queues")) == 2
+
+
+def test_letters_of_a_filter_are_no_keys() -> None:
+    view = _view(_queue("a"))
+    assert _press(view, "/qP") == []
+    assert (view.filter, view.asked) == ("qP", None)
+
+
+@given(
+    keys=st.text(alphabet="qjkPCRyn/?\t\r\x1b\x7fa", max_size=30),
+    width=st.integers(1, 220),
+    height=st.integers(1, 60),
+)
+def test_whatever_is_pressed_the_screen_is_drawn_and_fits(
+    keys: str, width: int, height: int
+) -> None:
+    queues = [_queue(f"{name}{at}", waited=at, dead=at) for at, name in enumerate(HOSTILE)]
+    runs = tuple(_run(f"{at}{name}", name) for at, name in enumerate(HOSTILE))
+    view = _view(*queues, runs=runs)
+    view.away = HOSTILE[0]
+    for key in keys_in(keys):
+        view.press(key)
+    console = Console(width=width, height=height, color_system=None)
+    with console.capture() as captured:
+        console.print(drawn(view, width=width, height=height), end="")
+    text = captured.get()
+    assert not set(text) & set("\x1b\r\x07\x00\u202e")
+    assert "a b" in text or width < 200 or height < 40 or view.mode != "list" or view.filter
