@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test test-all quick debian browser assets pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian browser assets screenshots pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -48,6 +48,10 @@ browser: $(READY)
 # Files of others that are kept here, by npm pack. Neither users nor tests need npm.
 assets: $(READY)
 	$(BIN)/python -m tests.browser.assets
+
+# The pages of the dashboard for the manual, from the data of the tests, in Chromium.
+screenshots: $(READY)
+	$(BIN)/python -m tests.browser.pictures docs/pictures/dashboard
 
 # Once more on every other Python that pyproject.toml declares and this machine has, each in an
 # environment of its own. Then with eager tasks, which Python has from 3.12 on, and on uvloop.

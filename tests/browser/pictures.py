@@ -68,7 +68,7 @@ def pages_of(scene: Scene) -> dict[str, str]:
     """Return the pages by name."""
     return {
         "overview": "/",
-        "jobs": "/jobs",
+        "jobs": "/jobs?q=queue:gh",
         "job": f"/jobs/{scene.jobs['dead']}",
         "errors": "/errors",
         "queues": "/queues",
@@ -99,7 +99,7 @@ async def shoot(
     page = await context.new_page()
     await page.goto(address + path)
     await page.wait_for_load_state("networkidle")
-    height = min(await page.evaluate("document.documentElement.scrollHeight"), 1600)
+    height = min(await page.evaluate("document.documentElement.scrollHeight"), 1150)
     await page.set_viewport_size({"width": width, "height": height})
     await page.screenshot(path=target)
     await context.close()

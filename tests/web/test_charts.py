@@ -125,7 +125,7 @@ async def test_thirty_days_take_ten_calls_beside_the_problems(
         # A second viewer within that time shares the problems of the first.
         await client.get("/?over=30d&compare=week", headers=HTML)
     assert sum(faults.calls.values()) <= 10, faults.calls
-    assert faults.calls["leader"] == 0
+    assert faults.calls["look"] == 0
 
 
 async def test_who_sees_some_queues_sees_no_series_of_all(sqlite_past: Past) -> None:
@@ -139,4 +139,4 @@ async def test_who_sees_some_queues_sees_no_series_of_all(sqlite_past: Past) -> 
 async def test_tabs_count_the_problems_that_they_help_with(sqlite_past: Past) -> None:
     async with client_of(dashboard(sqlite_past.storage, authorize=lambda _: ADA)) as client:
         text = (await client.get("/jobs", headers=HTML)).text
-    assert re.search(r'href="/queues">Queues<span class="badge"[^>]*>\d+<', text)
+    assert re.search(r'href="/queues"[^>]*>Queues<span class="badge"[^>]*>\d+<', text)

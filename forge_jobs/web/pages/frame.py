@@ -152,6 +152,7 @@ def _frame(
         "tabs": [
             {
                 "name": name,
+                "key": name[0].lower(),
                 "href": f"{root}{href}",
                 "is_here": _is_here(path, href),
                 "problems": badges.get(href.strip("/"), 0),

@@ -1,6 +1,7 @@
 """The pages of jobs: the list with a filter, and one job."""
 
 import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from forge_jobs.errors import InvalidInput
@@ -10,12 +11,13 @@ from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.queries.reading import parse_query
-from forge_jobs.model.queues import ENDED_COUNTED
+from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
+from forge_jobs.operating.access import Right
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.job.editing import may_edit
-from forge_jobs.web.pages.words import length, pretty
+from forge_jobs.web.pages.words import length, pretty, term
 
 _CHIPS = (
     ("Running", "status:in_progress", "in_progress"),
@@ -26,8 +28,17 @@ _CHIPS = (
     ("Cancelled", "status:cancelled", "cancelled"),
     ("Done", "status:done", "done"),
 )
+_STARTS = (
+    "queue:", "kind:", "status:", "cause:", "tag:", "schedule:", "pod:", "key:", "id:", "group:",
+    "attempt:>2", "crashes:>0", "running:>10m", "enqueued:<1h", "finished:<1h", "due:<1h",
+    'error:"', "payload.",
+)  # fmt: skip
+"""Starts of the terms of the filter language."""
+
 _PAGE = 50
 _LINES = 200
+_WORDS = 300
+"""Completions of a page at most."""
 
 
 async def jobs_page(visit: Visit) -> Shown:
@@ -43,6 +54,8 @@ async def jobs_page(visit: Visit) -> Shown:
     except InvalidInput as error:
         problem = error
     found = page.jobs if page else ()
+    counts = await visit.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
+    mine = {queue: each for queue, each in counts.items() if visit.actor.sees(queue)}
     return Shown(
         template="jobs.html",
         title="Jobs",
@@ -52,7 +65,8 @@ async def jobs_page(visit: Visit) -> Shown:
             "problem": problem,
             "page": page,
             "headline": _headline(page, q),
-            "chips": await _chips(visit),
+            "chips": _chips(mine),
+            "completions": await _completions(visit, mine),
             "verbs": offered_for_jobs(
                 visit.actor.access, ((job.status, job.hold) for job in found)
             ),
@@ -78,17 +92,20 @@ def _headline(page: Page | None, q: str) -> str:
     return f"{more}{count} {noun}{' that match' if q else ''}".capitalize()
 
 
-async def _chips(visit: Visit) -> list[dict[str, Any]]:
-    counts = await visit.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-    mine = [each for queue, each in counts.items() if visit.actor.sees(queue)]
+def _chips(counts: Mapping[str, QueueCounts]) -> list[dict[str, Any]]:
     return [
-        {
-            "name": name,
-            "q": q,
-            "count": counted(mine, status),
-        }
+        {"name": name, "q": q, "count": counted(counts.values(), status)}
         for name, q, status in _CHIPS
     ]
+
+
+async def _completions(visit: Visit, queues: Iterable[str]) -> list[str]:
+    """Return words that complete a filter: starts of terms, and what could follow some."""
+    words = [*_STARTS, *(f"status:{status}" for status in JobStatus)]
+    words += [term("queue", queue) for queue in sorted(queues)]
+    if visit.actor.access.has(Right.QUEUES):
+        words += [term("kind", kind) for kind in sorted(await visit.storage.procs.routes())]
+    return words[:_WORDS]
 
 
 async def job_page(visit: Visit) -> Shown:
