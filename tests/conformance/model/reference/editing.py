@@ -1,8 +1,8 @@
 """Edits of one job that waits."""
 
-import json
 from datetime import datetime
 
+import msgspec
 from msgspec import structs
 
 from forge_jobs.errors import Conflict, NotFound
@@ -39,7 +39,11 @@ def edit(world: World, job_id: JobId, token: int, before: JobContent, after: Job
         max_attempts=after.max_attempts,
         timeout=after.timeout,
         tags=after.tags,
-        metadata=json.dumps(dict(after.metadata)),
+        metadata=_text(after) if "metadata" in changed else request.metadata,
     )
     job.payload, job.due_at, job.expires_at = after.payload, after.due_at, after.expires_at
     world.note(EventKind.EDITED, job, detail=", ".join(changed))
+
+
+def _text(after: JobContent) -> str:
+    return msgspec.json.encode(after.metadata).decode()

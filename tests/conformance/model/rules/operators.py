@@ -60,7 +60,7 @@ edits = st.fixed_dictionaries(
     optional={
         "payload": st.sampled_from(['{"n":1}', '{"n" : 2}']),
         "priority": st.integers(-3, 3),
-        "due_at": st.sampled_from([-_DAY, timedelta(0), SECOND, _DAY]),
+        "due_at": st.sampled_from([-_DAY, timedelta(0), SECOND, 20 * SECOND]),
         "max_attempts": st.sampled_from([None, 1, 3]),
         "timeout": st.sampled_from([None, SECOND]),
         "expires_at": st.sampled_from([None, SECOND, _DAY]),
