@@ -119,13 +119,13 @@ def bar(visit: Visit, span: Span, page: str) -> dict[str, Any]:
 def _figures(visit: Visit, rows: Sequence[Row]) -> list[dict[str, str]]:
     root = visit.request.scope.get("root_path", "")
     figures_ = (
-        ("Due", sum(row.due for row in rows), "status:pending"),
-        ("Running", sum(row.running for row in rows), "status:in_progress"),
-        ("Retrying", sum(row.retrying or 0 for row in rows), "status:failed"),
+        ("Due", sum(row.due for row in rows), "status:pending", "due"),
+        ("Running", sum(row.running for row in rows), "status:in_progress", "running"),
+        ("Retrying", sum(row.retrying or 0 for row in rows), "status:failed", "failed"),
     )
     return [
-        {"name": name, "value": number(value), "href": link(root, "jobs", q=q)}
-        for name, value, q in figures_
+        {"name": name, "value": number(value), "href": link(root, "jobs", q=q), "live": live}
+        for name, value, q, live in figures_
     ]
 
 

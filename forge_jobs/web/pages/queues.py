@@ -153,12 +153,22 @@ def _figures(visit: Visit, queue: QueueView) -> list[dict[str, str]]:
         return link(root, "jobs", q=f"{term('queue', queue.name)} status:{status}")
 
     figures = [
-        {"name": "Due", "value": number(counts.due), "href": listed("pending")},
-        {"name": "Oldest due", "value": length(counts.oldest_due_for), "href": ""},
-        {"name": "Running", "value": number(counts.running), "href": listed("in_progress")},
+        {"name": "Due", "value": number(counts.due), "href": listed("pending"), "live": "due"},
+        {
+            "name": "Oldest due",
+            "value": length(counts.oldest_due_for),
+            "href": "",
+            "live": "oldest",
+        },
+        {
+            "name": "Running",
+            "value": number(counts.running),
+            "href": listed("in_progress"),
+            "live": "running",
+        },
     ]
     return figures + [
-        {"name": name, "value": counted([counts], status), "href": listed(status)}
+        {"name": name, "value": counted([counts], status), "href": listed(status), "live": status}
         for name, status in _COUNTED
     ]
 

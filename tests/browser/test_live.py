@@ -1,0 +1,169 @@
+"""The live part of the pages in Chromium: values change in their places, and nothing else moves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from playwright.async_api import Browser, Page, expect
+
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web import dashboard
+from tests.support.backends import BACKENDS
+from tests.support.factories import enqueue_one
+from tests.support.faulty import Faults, faulty
+from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+LONG = 30_000
+"""Milliseconds that Chromium waits for a change."""
+
+
+class Served:
+    """A dashboard whose store can be switched off."""
+
+    def __init__(self, address: str, storage: Storage, faults: Faults) -> None:
+        self.address = address
+        self.storage = storage
+        self.faults = faults
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Served]:
+    faults = Faults()
+    async with BACKENDS["sqlite"](folder, None) as storage:
+        app = dashboard(
+            faulty(storage, faults), authorize=lambda _: Actor(name="ada", access=ALL), hosts=()
+        )
+        with free_ports() as port:
+            config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
+            server = uvicorn.Server(config)
+            running = asyncio.ensure_future(server.serve())
+            await wait_until(lambda: server.started, description="the server has started")
+            try:
+                yield Served(f"http://127.0.0.1:{port}", storage, faults)
+            finally:
+                server.should_exit = True
+                server.force_exit = True
+                await running
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path) as each:
+        yield each
+
+
+@asynccontextmanager
+async def opened(browser: Browser, address: str) -> AsyncIterator[Page]:
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    page = await context.new_page()
+    page.set_default_timeout(LONG)
+    await page.goto(address)
+    yield page
+    await context.close()
+
+
+def due(page: Page, queue: str) -> str:
+    return f'[data-queue="{queue}"] [data-live="due"]'
+
+
+async def is_live(page: Page) -> None:
+    await expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=LONG)
+
+
+async def test_values_change_in_their_places(browser: Browser, served: Served) -> None:
+    for queue in ("gh", "mail"):
+        await enqueue_one(served.storage, queue=queue)
+    async with opened(browser, f"{served.address}/queues") as page:
+        await is_live(page)
+        box = await page.locator('[data-queue="mail"]').bounding_box()
+        await served.storage.config.set_paused("mail", True)
+        for _ in range(3):
+            await enqueue_one(served.storage, queue="mail")
+
+        await expect(page.locator(due(page, "mail"))).to_have_text("4", timeout=LONG)
+        standing = page.locator('[data-queue="mail"] [data-live="standing"]')
+        await expect(standing).to_have_text("paused", timeout=LONG)
+        await expect(standing).to_have_class("state warn fresh")
+        assert await page.locator('[data-queue="mail"]').bounding_box() == box
+        await page.reload()
+        await expect(page.locator(due(page, "mail"))).to_have_text("4")
+        await expect(standing).to_have_text("paused")
+
+
+async def test_what_is_selected_stays_until_the_selection_is_gone(
+    browser: Browser, served: Served
+) -> None:
+    for queue in ("gh", "mail"):
+        await enqueue_one(served.storage, queue=queue)
+    async with opened(browser, f"{served.address}/queues") as page:
+        await is_live(page)
+        await page.locator(due(page, "mail")).select_text()
+        for queue in ("gh", "mail"):
+            await enqueue_one(served.storage, queue=queue)
+
+        await expect(page.locator(due(page, "gh"))).to_have_text("2", timeout=LONG)
+        await expect(page.locator(due(page, "mail"))).to_have_text("1")
+        await page.evaluate("document.getSelection().removeAllRanges()")
+        await expect(page.locator(due(page, "mail"))).to_have_text("2", timeout=LONG)
+
+
+async def test_a_row_that_has_changed_stays_and_a_note_says_so(
+    browser: Browser, served: Served
+) -> None:
+    jobs = [await enqueue_one(served.storage, queue="gh") for _ in range(3)]
+    async with opened(browser, f"{served.address}/jobs?q=status:pending") as page:
+        await is_live(page)
+        await page.locator(f'input[value="{jobs[0]}"]').check()
+        await served.storage.jobs.cancel(JobFilter(ids=(jobs[0],)))
+
+        state = page.locator(f'[data-job="{jobs[0]}"] [data-live="status"]')
+        await expect(state).to_have_text(JobStatus.CANCELLED.value, timeout=LONG)
+        await expect(page.get_by_text("A job of this list has changed.")).to_be_visible()
+        await expect(page.locator(f'input[value="{jobs[0]}"]')).to_be_checked()
+        await page.get_by_role("link", name="Load the page again").click()
+        await expect(page.locator(f'[data-job="{jobs[0]}"]')).to_have_count(0)
+
+
+async def test_a_pause_holds_over_pages_and_ends(browser: Browser, served: Served) -> None:
+    await enqueue_one(served.storage, queue="gh")
+    async with opened(browser, f"{served.address}/queues") as page:
+        await is_live(page)
+        await page.locator("#live button").click()
+        await expect(page.locator("#live")).to_have_attribute("data-state", "paused")
+        await page.reload()
+        await expect(page.locator("#live")).to_have_attribute("data-state", "paused")
+        await enqueue_one(served.storage, queue="gh")
+        await page.locator("#live button").click()
+        await is_live(page)
+        await expect(page.locator(due(page, "gh"))).to_have_text("2", timeout=LONG)
+        await expect(page.locator("#live button")).to_have_text("live")
+
+
+async def test_a_lost_store_is_said_and_found_again(browser: Browser, served: Served) -> None:
+    async with opened(browser, f"{served.address}/queues") as page:
+        await is_live(page)
+        served.faults.down = True
+        lost = page.locator("#live button")
+        await expect(lost).to_contain_text("lost, showing ", timeout=LONG)
+        served.faults.down = False
+        await is_live(page)
+
+
+async def test_a_page_without_a_place_polls(
+    browser: Browser, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_jobs.web.live.hub.MAX_STREAMS", 0)
+    await enqueue_one(served.storage, queue="gh")
+    async with opened(browser, f"{served.address}/queues") as page:
+        await is_live(page)
+        await enqueue_one(served.storage, queue="gh")
+        await expect(page.locator(due(page, "gh"))).to_have_text("2", timeout=LONG)
