@@ -13,7 +13,24 @@ def _bug(name: str, module: str, before: str, after: str, test: str) -> Bug:
     )
 
 
+_STORE = "forge_jobs/operating/snapshots/store.py"
+
 SNAPSHOT_BUGS = (
+    Bug(
+        "snapshot: a pool in use for a moment is used up",
+        ("tests/problems/test_store.py",),
+        (Edit(_STORE, "len(waits) > 1 and waits[-1] > waits[0]", "True"),),
+    ),
+    Bug(
+        "snapshot: rare calls make a store slow by one",
+        ("tests/problems/test_store.py",),
+        (Edit(_STORE, "MANY_CALLS = 20", "MANY_CALLS = 1"),),
+    ),
+    Bug(
+        "snapshot: a store without a bound is full",
+        ("tests/problems/test_store.py",),
+        (Edit(_STORE, "_FULL = 0.9", "_FULL = 0.0"),),
+    ),
     _bug(
         "a pod that drains serves its queues",
         "operating/snapshots/queues",

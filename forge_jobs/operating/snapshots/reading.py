@@ -1,7 +1,7 @@
 """Reads a snapshot: at most ten calls of a store, however much there is."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.operating.snapshots.errors import errors_seen
@@ -16,16 +16,23 @@ from forge_jobs.operating.snapshots.fleet import (
 from forge_jobs.operating.snapshots.jobs import jobs_seen
 from forge_jobs.operating.snapshots.queues import queues_seen, with_jobs
 from forge_jobs.operating.snapshots.series import read_lately, with_series, with_usual
+from forge_jobs.operating.snapshots.store import (
+    exhausted_since,
+    is_exhausted,
+    is_slow,
+    store_seen,
+    with_pools,
+)
 from forge_jobs.policy.judgement.growth import rolled_up_to
 from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.problem import Problem
-from forge_jobs.policy.judgement.problems.snapshot import Snapshot, StoreSeen
+from forge_jobs.policy.judgement.problems.snapshot import Snapshot
 from forge_jobs.storage.protocols import Storage
 
 EVENTS = 1_000
 """Events of pods, leaders and schedules that are looked at: the newest. Jobs have others."""
 
-_ZERO = timedelta(0)
+_ODD = (hears_nothing, is_skewed, is_exhausted, is_slow)
 _HOUR = timedelta(hours=1)
 
 
@@ -53,10 +60,13 @@ async def read_snapshot(storage: Storage) -> Snapshot:
     counts = await storage.jobs.counts(ended_at_most=1)
     events = await storage.jobs.events(queue="", limit=EVENTS)
     minutes: Sequence[PodMinute] = ()
-    if any(odd_since(now, pods, (), is_odd) for is_odd in (hears_nothing, is_skewed)):
+    if any(odd_since(now, pods, (), is_odd) for is_odd in _ODD):
         minutes = await storage.procs.gauges(now - _HOUR, now + _HOUR)
     polling = odd_since(now, pods, minutes, hears_nothing)
     skewed = odd_since(now, pods, minutes, is_skewed)
+    exhausted = exhausted_since(odd_since(now, pods, minutes, is_exhausted), minutes)
+    slow = odd_since(now, pods, minutes, is_slow)
+    report = await storage.report()
     queues = queues_seen(now, config.queues, counts, pods, events)
     jobs = await jobs_seen(storage, now, counts, pods, config.limits)
     lately = await read_lately(storage, now, config.queues, jobs.runs)
@@ -71,20 +81,15 @@ async def read_snapshot(storage: Storage) -> Snapshot:
         crashes=jobs.crashes,
         runs=with_usual(jobs.runs, lately),
         limits=jobs.limits,
-        pods=pods_seen(now, pods, events, polling, skewed),
+        pods=with_pools(pods_seen(now, pods, events, polling, skewed), pods, exhausted),
         leaderless_since=leaderless_since(now, cron.leader, pods),
         schedules=schedules_seen(cron.schedules, events, now),
-        store=StoreSeen(
+        store=store_seen(
+            now,
+            report,
+            pods,
+            slow,
             name=storage.name,
-            transaction_since=await _oldest(storage, now),
             rolled_up_to=rolled_up_to(lately.whole),
         ),
     )
-
-
-async def _oldest(storage: Storage, now: datetime) -> datetime | None:
-    """The begin of the oldest open transaction."""
-    if storage.open_transactions is None:
-        return None
-    oldest = (await storage.open_transactions()).oldest
-    return now - oldest if oldest > _ZERO else None
