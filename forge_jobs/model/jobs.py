@@ -260,6 +260,8 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 
     :param attempt: the run that failed, from 1
     :param at: the store's time of the call, filled in by the store. None before
+    :param ran_for: how long the attempt took until the end, by the pod's own clock. None where the
+        pod could not say, and from pods of earlier releases
     :param error_group: the id of the group of failures, see
         :class:`~forge_jobs.model.failures.ErrorGroup`. "" for what is no failure, and from pods of
         releases that know no groups
@@ -273,6 +275,7 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
     host_id: str = ""
     at: datetime | None = None
     error_group: str = ""
+    ran_for: timedelta | None = None
 
 
 class Job(Struct, frozen=True, kw_only=True):

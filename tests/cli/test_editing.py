@@ -42,3 +42,22 @@ def test_an_edit_of_another_version_is_refused(forge: CommandLine, enqueue: Enqu
     assert record["verb"] == "edit_job"
     refused = forge("jobs", "edit", job, "--priority", "3", "--version", version, code=1)
     assert "changed since you looked" in refused.stderr
+
+
+def test_the_timeline_shows_states_and_what_operators_did(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    job = enqueue("a")
+    forge("jobs", "edit", job, "--priority", "2", "--reason", "urgent")
+    forge("jobs", "cancel", job)
+
+    shown = forge("jobs", "timeline", job).stdout
+    life = forge.json("jobs", "timeline", job)
+
+    assert "waiting" in shown
+    assert "edit job: urgent" in shown
+    assert [each["stage"] for each in life["spans"]] == ["waiting", "cancelled"]
+    begun = life["spans"][0]["at"]
+    assert forge("jobs", "timeline", job, "--at", begun).stdout == "waiting\n"
+    early = forge("jobs", "timeline", job, "--at", "2020-01-01T00:00:00Z").stdout
+    assert early == "not enqueued yet\n"

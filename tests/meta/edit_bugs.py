@@ -13,6 +13,47 @@ def _bug(name: str, file: str, old: str, new: str, backend: str = "sqlite") -> B
     return Bug(f"edit: {name}", _TESTS, (Edit(file, old, new),), backend)
 
 
+_LIVES = "tests/unit/test_policy_timelines.py"
+_TIMELINES = "forge_jobs/policy/timelines.py"
+
+
+def _life(name: str, old: str, new: str, tests: str = _LIVES, file: str = _TIMELINES) -> Bug:
+    return Bug(f"timeline: {name}", (tests,), (Edit(file, old, new),))
+
+
+TIMELINE_BUGS = [
+    _life(
+        "attempts that end within a moment are one", "        if not run.is_noted and", "        if"
+    ),
+    _life(
+        "a hand-back is a retry",
+        '"retrying" if run.cause in _FAILED else',
+        '"retrying" if True else',
+    ),
+    _life("a requeue is forgotten", "    if again:", "    if False:"),
+    _life("the state of the next instant", "if span.at <= at)", "if span.at < at)"),
+    _life("the length of an attempt is ignored", "at - error.ran_for", "None"),
+    _life(
+        "a blocked time is a scheduled one",
+        '"blocked" if job.cause is',
+        '"scheduled" if job.cause is',
+    ),
+    _life(
+        "the pod keeps no length of an attempt",
+        "    if transition.error is None:\n        return transition\n    error = structs",
+        "    if True:\n        return transition\n    error = structs",
+        "tests/runtime/test_attempt_times.py",
+        "forge_jobs/runtime/queue/ends.py",
+    ),
+    _life(
+        "deeds of other jobs",
+        "is_named = job.id in met",
+        "is_named = True",
+        "tests/operating/test_timeline.py",
+        "forge_jobs/operating/jobs/calls.py",
+    ),
+]
+
 _CALLS = "forge_jobs/operating/actions/editing.py"
 _OPERATOR = "tests/operating/test_editing.py::test_"
 

@@ -31,7 +31,7 @@ from tests.meta.claim_bugs import CLAIM_BUGS
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.command_bugs import COMMAND_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
-from tests.meta.edit_bugs import EDIT_BUGS
+from tests.meta.edit_bugs import EDIT_BUGS, TIMELINE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.front_bugs import FRONT_BUGS
@@ -86,6 +86,7 @@ GROUPS = {
     "edge": EDGE_BUGS,
     "terminal": TERMINAL_BUGS,
     "edit": EDIT_BUGS,
+    "timeline": TIMELINE_BUGS,
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,
     "key": KEY_BUGS,

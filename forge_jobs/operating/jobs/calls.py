@@ -1,10 +1,10 @@
 """Reads and changes of jobs."""
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from forge_jobs.clients.calls import explained
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.edits import version_of
 from forge_jobs.model.events import timeline_of
@@ -27,12 +27,18 @@ from forge_jobs.operating.documents import widened
 from forge_jobs.operating.hiding import hide_page, hide_state, hide_texts, hide_timeline, shown
 from forge_jobs.operating.jobs.documents import (
     Changed,
+    JobDeed,
     JobExplanation,
     JobResult,
     JobView,
     Timeline,
 )
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, Stats, read_stats
+from forge_jobs.policy.timelines import spans_of, stage_at
+
+_ACTIONS = 1_000
+_ASKED = 20
+"""So many of the newest actions on many are asked whether they met the job."""
 
 
 class JobCalls(RecordedCalls):
@@ -94,16 +100,56 @@ class JobCalls(RecordedCalls):
         job = await self._job(job_id)
         return widened(JobExplanation, await explained(self.storage, job), job_id=job.id)
 
-    async def job_timeline(self, job_id: str) -> Timeline:
-        """The events of a job, newest first, down to the enqueue.
+    async def job_timeline(self, job_id: str, *, at: datetime | None = None) -> Timeline:
+        """The life of a job: each state with its length, runs with their pods, and what operators
+        did.
 
+        :param at: an aware datetime: ``asked`` is the state then. None: the present one
         :raises NotFound: there is no such job
+        :raises InvalidInput: the instant has no time zone
         """
+        if at is not None and at.tzinfo is None:
+            raise InvalidInput("at", "has no time zone", "give an instant with an offset")
         job = await self._job(job_id)
-        events = tuple(timeline_of(job, await self.storage.jobs.events(job_id=job.id)))
+        told = await self.storage.jobs.events(job_id=job.id, limit=1000)
+        events, spans = tuple(timeline_of(job, told)), spans_of(job, told)
         if not self.actor.access.payloads:
             events = hide_timeline(events)
-        return Timeline(job_id=job.id, events=events)
+        return Timeline(
+            job_id=job.id,
+            events=events,
+            spans=spans,
+            deeds=await self._deeds(job),
+            asked=stage_at(spans, at or await self.storage.cron.now()),
+        )
+
+    async def _deeds(self, job: Job) -> tuple[JobDeed, ...]:
+        """What operators did to the job, oldest first."""
+        found: list[JobDeed] = []
+        actions = await self.storage.jobs.actions(limit=_ACTIONS)
+        asked = 0
+        for action in (record.action for record in actions):
+            if action.at is None or action.at < job.enqueued_at:
+                continue
+            is_named = job.id == action.target
+            if action.which is not None and job.queue in action.queues:
+                is_named = action.which.ids is not None and job.id in action.which.ids
+                if action.which.ids is None and asked < _ASKED:
+                    asked += 1
+                    # An id that begins alike comes before, and seldom does another id in between.
+                    before = job.id[:-1]
+                    met = await self.storage.jobs.action_jobs(action.id, beyond=before, limit=5)
+                    is_named = job.id in met
+            if is_named:
+                deed = JobDeed(
+                    at=action.at,
+                    action_id=action.id,
+                    actor=action.actor,
+                    verb=action.verb,
+                    reason=action.reason if self.actor.access.payloads else "",
+                )
+                found.append(deed)
+        return tuple(reversed(found))
 
     async def job_log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000

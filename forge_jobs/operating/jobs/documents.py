@@ -1,5 +1,6 @@
 """Documents of jobs."""
 
+from datetime import datetime
 from typing import ClassVar
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.progress import Progress
 from forge_jobs.policy.explanations import Explanation
+from forge_jobs.policy.timelines import Span
 
 
 class JobView(Job, frozen=True, kw_only=True):
@@ -46,11 +48,34 @@ class JobExplanation(Explanation, frozen=True, kw_only=True):
     job_id: JobId
 
 
+class JobDeed(Struct, frozen=True, kw_only=True):
+    """An action of an operator that named the job.
+
+    :param action_id: of the record
+    :param verb: the operation, as ``edit_job``
+    """
+
+    at: datetime
+    action_id: str
+    actor: str
+    verb: str
+    reason: str = ""
+
+
 class Timeline(Struct, frozen=True, kw_only=True):
-    """The events of a job, newest first, down to the enqueue."""
+    """The life of a job.
+
+    :param events: newest first, down to the enqueue
+    :param spans: the states from the enqueue on, oldest first, without gaps
+    :param deeds: of operators since the enqueue, oldest first. Of the newest 1,000 actions
+    :param asked: the state at the instant that was asked for. None before the enqueue
+    """
 
     job_id: JobId
     events: tuple[TimelineEvent, ...]
+    spans: tuple[Span, ...] = ()
+    deeds: tuple[JobDeed, ...] = ()
+    asked: Span | None = None
 
 
 class Changed(Struct, kw_only=True):

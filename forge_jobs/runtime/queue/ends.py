@@ -4,6 +4,8 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
+from msgspec import structs
+
 from forge_jobs.durations import format_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.events import EventKind
@@ -47,7 +49,7 @@ def decide(
         return next_transition(end, job, _NO_RULES, services.rng)
     try:
         rules = _rules(job, state, seconds, services)
-        return grouped(next_transition(end, job, rules, services.rng), job.kind)
+        return _timed(grouped(next_transition(end, job, rules, services.rng), job.kind), seconds)
     except BaseException as error:  # the claim needs an end in any case
         logger.exception(
             "job %s of queue %s: a rule that decides how the job goes on failed; the attempt "
@@ -57,7 +59,16 @@ def decide(
         )
         record = error_record(error, Cause.FAILED, attempt=job.attempt, host_id=services.host_id)
         failure = AttemptEnd(cause=Cause.FAILED, error=record)
-        return grouped(next_transition(failure, job, _NO_RULES, services.rng), job.kind)
+        transition = next_transition(failure, job, _NO_RULES, services.rng)
+        return _timed(grouped(transition, job.kind), seconds)
+
+
+def _timed(transition: Transition, seconds: float) -> Transition:
+    """Return the transition with how long the attempt took in the record of its error."""
+    if transition.error is None:
+        return transition
+    error = structs.replace(transition.error, ran_for=timedelta(seconds=max(0.0, seconds)))
+    return structs.replace(transition, error=error)
 
 
 def _rules(

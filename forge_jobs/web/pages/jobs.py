@@ -9,7 +9,6 @@ from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
 from forge_jobs.operating.access import Right
@@ -17,7 +16,8 @@ from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.job.editing import may_edit
-from forge_jobs.web.pages.words import length, pretty, term
+from forge_jobs.web.pages.job.life import strip_of
+from forge_jobs.web.pages.words import pretty, term
 
 _CHIPS = (
     ("Running", "status:in_progress", "in_progress"),
@@ -113,6 +113,7 @@ async def job_page(visit: Visit) -> Shown:
     job_id = visit.name("job_id")
     job = await visit.operator.get_job(job_id)
     why = await visit.operator.explain_job(job_id)
+    life = await visit.operator.job_timeline(job_id)
     log = None
     if visit.actor.access.payloads and job.attempt:
         log = await visit.operator.job_log(job_id, limit=_LINES)
@@ -130,7 +131,9 @@ async def job_page(visit: Visit) -> Shown:
             "may_edit": may_edit(visit.actor.access, job.status),
             "payload": pretty(job.payload),
             "result": None if job.result is None else pretty(job.result),
-            "strip": _strip(visit, job),
+            "strip": strip_of(life, visit.now),
+            "life": life,
+            "pods": pods,
             "event_class": _event_class,
         },
     )
@@ -149,33 +152,3 @@ def _event_class(event: TimelineEvent) -> str:
     if event.kind is EventKind.FINISHED:
         return "good" if event.detail.startswith("succeeded") else "bad"
     return _EVENT_CLASS.get(event.kind, "")
-
-
-_END_MARK = {JobStatus.DONE: "done", JobStatus.DEAD: "dead"}
-
-
-def _strip(visit: Visit, job: Job) -> list[dict[str, Any]]:
-    """Return the states of a job from the enqueue until now, as parts of 1,000."""
-    end = job.finished_at or visit.now
-    marks = [(job.enqueued_at, "waits", "waits")]
-    errors = [each for each in job.errors if each.at is not None]
-    marks += [(each.at, "retry", f"after attempt {each.attempt}") for each in errors if each.at]
-    if job.started_at is not None:
-        marks.append((job.started_at, "runs", f"runs, attempt {job.attempt}"))
-    marks = sorted((each for each in marks if each[0] <= end), key=lambda each: each[0])
-    whole = (end - job.enqueued_at).total_seconds()
-    if whole <= 0:
-        return []
-    parts = []
-    for index, (at, mark, label) in enumerate(marks):
-        until = marks[index + 1][0] if index + 1 < len(marks) else end
-        start = 1000 * (at - job.enqueued_at).total_seconds() / whole
-        width = max(1000 * (until - at).total_seconds() / whole, 2)
-        text = f"{label} for {length(until - at)}"
-        parts.append(
-            {"mark": mark, "start": f"{start:.1f}", "width": f"{width:.1f}", "label": text}
-        )
-    if job.finished_at is not None:
-        mark = _END_MARK.get(job.status, "waits")
-        parts.append({"mark": mark, "start": "990", "width": "10", "label": job.status.in_words})
-    return parts
