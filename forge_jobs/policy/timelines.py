@@ -1,4 +1,4 @@
-"""The life of a job as states on a time line, told from the record, the errors and the events."""
+"""The life of a job as states, computed from the record, the errors and the events."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -66,8 +66,8 @@ def spans_of(job: Job, events: Sequence[TimelineEvent]) -> tuple[Span, ...]:
 
     :param events: of the job, in any order
     """
-    told = sorted(events, key=lambda event: event.at)
-    runs = _runs(job, told)
+    known = sorted(events, key=lambda event: event.at)
+    runs = _runs(job, known)
     found: list[Span] = list(_before(job, runs))
     for run, after in zip_longest(runs, runs[1:]):
         found.append(
@@ -81,7 +81,7 @@ def spans_of(job: Job, events: Sequence[TimelineEvent]) -> tuple[Span, ...]:
             )
         )
         if run.end is not None:
-            found += _between(job, run, after, told)
+            found += _between(job, run, after, known)
     return tuple(_joined(found))
 
 

@@ -124,7 +124,7 @@ class JobCalls(RecordedCalls):
         )
 
     async def _deeds(self, job: Job) -> tuple[JobDeed, ...]:
-        """What operators did to the job, oldest first."""
+        """Return the actions of operators that met the job, oldest first."""
         found: list[JobDeed] = []
         actions = await self.storage.jobs.actions(limit=_ACTIONS)
         asked = 0
