@@ -9,6 +9,7 @@ from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
 from forge_jobs.operating.access import Right
