@@ -121,4 +121,46 @@ TOP = (
     ),
 )
 
-TERMINAL_BUGS = (*WATCH, *TOP)
+_ONLY_FAILURES = "only_failures_are_errors_and_no_message_is_recorded"
+
+
+def _of_traces(name: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit("forge_jobs/tracing.py", old, new)
+    return Bug(f"traces: {name}", (f"tests/runtime/test_tracing.py::test_{test}",), (edit,))
+
+
+TRACES = (
+    _of_traces(
+        "a snooze is an error",
+        "isinstance(said, Outcome) and not isinstance(said, Failed | Dead)",
+        "False",
+        _ONLY_FAILURES,
+    ),
+    _of_traces("an outcome in a group is an error", "said_by(error)", "error", _ONLY_FAILURES),
+    _of_traces(
+        "messages of errors are recorded",
+        "record_exception=False, set_status_on_exception=False",
+        "set_status_on_exception=False",
+        _ONLY_FAILURES,
+    ),
+    _of_traces(
+        "a cancel is an error",
+        '"forge_jobs.outcome", "cancelled"',
+        '"error.type", "CancelledError"',
+        "a_cancel_is_no_error",
+    ),
+    _of_traces(
+        "the context does not travel",
+        "yield request.options(trace=headers)",
+        "yield request",
+        "a_run_is_linked_to_its_enqueue_and_a_root_of_its_own",
+    ),
+    _of_traces(
+        "a run goes on in the trace of the enqueue",
+        "context=Context(),",
+        "context=propagate.extract(ctx.trace),",
+        "a_run_is_linked_to_its_enqueue_and_a_root_of_its_own",
+    ),
+)
+
+TERMINAL_BUGS = (*WATCH, *TOP, *TRACES)
