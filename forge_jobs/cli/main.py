@@ -10,16 +10,19 @@ from forge_jobs.cli.commands.doctor import doctor
 from forge_jobs.cli.commands.enqueue import enqueue
 from forge_jobs.cli.commands.explain import explain
 from forge_jobs.cli.commands.jobs import jobs
+from forge_jobs.cli.commands.judging.errors import errors
 from forge_jobs.cli.commands.judging.problems import problems
 from forge_jobs.cli.commands.judging.what_if import what_if
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
 from forge_jobs.cli.commands.operating.actions import actions
+from forge_jobs.cli.commands.operating.export import export
 from forge_jobs.cli.commands.operating.me import me
 from forge_jobs.cli.commands.operating.store import store
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
+from forge_jobs.cli.commands.terminal.names import offer_names
 from forge_jobs.cli.commands.terminal.top import top
 from forge_jobs.cli.commands.terminal.watch import watch
 from forge_jobs.cli.commands.worker import worker
@@ -43,6 +46,8 @@ from forge_jobs.cli.options import OWN_PROCESS
         kinds,
         explain,
         problems,
+        errors,
+        export,
         what_if,
         migrate,
         backup,
@@ -69,6 +74,9 @@ def cli(context: click.Context, traceback: bool) -> None:
     """
     assert isinstance(context.command, CommandLine)
     context.command.shows_traceback = traceback
+
+
+offer_names(cli)
 
 
 def main() -> None:

@@ -44,6 +44,7 @@ _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}
 
 OPERATIONS: tuple[Operation, ...] = (
     _read("list_jobs", "jobs list", "/jobs", "/jobs"),
+    _read("export_jobs", "export", "/jobs/export", "/jobs"),
     _read("count_jobs", "jobs count", "/jobs/count", "/jobs"),
     _read("get_job", "jobs show", _JOB, _OF_JOB),
     _read("explain_job", "explain", f"{_JOB}/explain", _OF_JOB),
@@ -66,8 +67,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("continue_action", "actions continue", f"POST {_ACTION}/continue", _OF_ACTION),
     _act("abort_action", "actions abort", f"POST {_ACTION}/abort", _OF_ACTION),
     _act("undo_action", "actions undo", f"POST {_ACTION}/undo", _OF_ACTION),
-    _read("list_errors", "problems", "/errors", "/errors"),
-    _read("get_error", "problems", "/errors/{queue}/{group}", "/errors/{queue}/{group}"),
+    _read("list_errors", "errors list", "/errors", "/errors"),
+    _read("get_error", "errors show", "/errors/{queue}/{group}", "/errors/{queue}/{group}"),
     _read("queue_stats", "jobs stats", "/stats", "/queues"),
     _read("list_queues", "queues list", "/queues", "/queues"),
     _read("list_objectives", "queues objectives", "/objectives", "/queues"),

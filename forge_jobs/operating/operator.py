@@ -11,6 +11,7 @@ from forge_jobs.operating.actions.calls import ActionCalls
 from forge_jobs.operating.board.calls import BoardCalls
 from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.jobs.calls import JobCalls
+from forge_jobs.operating.jobs.exporting import ExportCalls
 from forge_jobs.operating.settings.limits import LimitCalls
 from forge_jobs.operating.settings.queues import QueueCalls
 from forge_jobs.operating.settings.schedules import ScheduleCalls
@@ -21,6 +22,7 @@ from forge_jobs.storage.protocols import Storage, check_storage
 
 class Operator(
     JobCalls,
+    ExportCalls,
     ErrorCalls,
     ActionCalls,
     QueueCalls,

@@ -163,4 +163,50 @@ TRACES = (
     ),
 )
 
-TERMINAL_BUGS = (*WATCH, *TOP, *TRACES)
+_EXPORT = "forge_jobs/cli/commands/operating/export.py"
+
+
+def _of_export(name: str, file: str, old: str, new: str, test: str) -> Bug:
+    where = (f"tests/cli/terminal/test_export.py::test_{test}",)
+    return Bug(f"export: {name}", where, (Edit(file, old, new),))
+
+
+EXPORT = (
+    _of_export(
+        "an export that is not whole has the name of one that is",
+        _EXPORT,
+        "            if not code:\n                sheet.finish()\n",
+        "            sheet.finish()\n",
+        "an_export_that_breaks_off_goes_on_where_it_was",
+    ),
+    _of_export(
+        "what was there before the break is lost",
+        _EXPORT,
+        "(os.O_APPEND if appends else os.O_TRUNC)",
+        "os.O_TRUNC",
+        "an_export_that_breaks_off_goes_on_where_it_was",
+    ),
+    _of_export(
+        "only the first page is written",
+        _EXPORT,
+        "if page.cursor is None:",
+        "if True:",
+        "every_job_is_a_line_with_the_numbers_as_stored",
+    ),
+    _of_export(
+        "payloads need no right",
+        "forge_jobs/operating/jobs/exporting.py",
+        "            whole = [hide_texts(job) for job in whole]\n",
+        "            pass\n",
+        "payloads_need_the_right_and_closed_queues_are_not_there",
+    ),
+    _of_export(
+        "names: a shell waits for a silent store",
+        "forge_jobs/cli/commands/terminal/names.py",
+        "        with contextlib.suppress(BaseException):\n            found.extend(read())\n",
+        "        found.extend(read())\n",
+        "without_a_store_nothing_is_offered_and_nothing_is_said",
+    ),
+)
+
+TERMINAL_BUGS = (*WATCH, *TOP, *TRACES, *EXPORT)

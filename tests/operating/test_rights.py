@@ -122,6 +122,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         **{
             "list_pods": (),
             "board": (),
+            "export_jobs": (),
             "list_schedules": (),
             "list_limits": (),
             "list_objectives": (),

@@ -21,7 +21,7 @@ from tests.support.waiting import OF_PROCESSES, wait_until
 _SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[()][A-Z0-9]|[=>78])")
 # The package of this process, which need not be the one of the working directory.
 COMMAND = (sys.executable, "-P", "-m", "forge_jobs")
-_PACKAGES = str(Path(forge_jobs.__file__).parents[1])
+PACKAGES = str(Path(forge_jobs.__file__).parents[1])
 
 
 class Program:
@@ -151,7 +151,7 @@ def _started(
     given = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
     process = subprocess.Popen(
         (*COMMAND, *args),
-        env={**given, "TERM": "xterm-256color", "PYTHONPATH": _PACKAGES, **env},
+        env={**given, "TERM": "xterm-256color", "PYTHONPATH": PACKAGES, **env},
         start_new_session=True,
         **streams,
     )
