@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
@@ -29,6 +30,7 @@ from tests.support.waiting import wait_until
 from tests.web.scene import Scene, playing
 
 VARIABLE = "FORGE_TEST_CHROMIUM"
+ADA = Actor(name="ada", access=ALL)
 
 
 class Site(Struct, frozen=True):
@@ -68,22 +70,27 @@ async def serving(backend: str, folder: Path, prefix: str = "") -> AsyncIterator
     :param prefix: mount the dashboard there, in an application that serves files of its own
     """
     async with BACKENDS[backend](folder, None) as storage, playing(storage) as scene:
-        actor = Actor(name="ada", access=ALL)
-        app = dashboard(storage, authorize=lambda _: actor, hosts=())
+        app = dashboard(storage, authorize=lambda _: ADA, hosts=())
         if prefix:
             app = Starlette(routes=[Mount(prefix, app), Route("/uploads/{name}", _uploaded)])
-        with free_ports() as port:
-            config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
-            server = uvicorn.Server(config)
-            running = asyncio.ensure_future(server.serve())
-            await wait_until(lambda: server.started, description="the server has started")
-            try:
-                actions = await _acted(storage, actor, scene)
-                yield Site(f"http://127.0.0.1:{port}{prefix}", scene, actions)
-            finally:
-                server.should_exit = True
-                await running
+        async with served(app) as address:
+            yield Site(f"{address}{prefix}", scene, await _acted(storage, ADA, scene))
     await pass_on(backend, folder)
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[str]:
+    """Serve an application, and return the address."""
+    with free_ports() as port:
+        config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        running = asyncio.ensure_future(server.serve())
+        await wait_until(lambda: server.started, description="the server has started")
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            await running
 
 
 async def _uploaded(request: Request) -> Response:

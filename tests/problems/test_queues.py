@@ -69,6 +69,19 @@ async def test_a_queue_that_nobody_has_served_waits_since_its_oldest_job_is_due(
     await fleet.the_problem(Code.UNSERVED_QUEUE, enqueued)
 
 
+async def test_a_paused_queue_without_a_pod_is_known_to_have_none(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    await fleet.start("elsewhere")
+    await enqueue_one(storage)
+    clock.advance(MINUTE)
+    assert await fleet.codes() == [Code.UNSERVED_QUEUE]
+    await storage.config.set_paused(QUEUE, True)
+    assert await fleet.codes() == []
+    clock.advance(MINUTE)
+    assert await fleet.codes() == [Code.PAUSED_WITH_WORK]
+
+
 async def test_pods_that_drain_do_not_serve(
     storage: Storage, fleet: Fleet, clock: ManualClock
 ) -> None:

@@ -66,6 +66,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
 REMEDIES = {
     Code.PAUSED_WITH_WORK: Remedy(operation="resume_queue", label="Resume"),
     Code.COOLING_WITH_WORK: Remedy(operation="end_cooldown", label="End the cool-down of"),
+    Code.ERROR_BURST: Remedy(operation="pause_queue", label="Pause"),
     Code.UNSERVED_QUEUE: Remedy(operation="pause_queue", label="Pause"),
 }
 """Actions that are safe whenever the problem is there."""

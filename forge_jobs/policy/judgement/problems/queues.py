@@ -22,6 +22,8 @@ def unserved(seen: Snapshot) -> Iterator[Finding]:
     for queue in seen.queues:
         if queue.unserved_since is None or not queue.due or queue.pods:
             continue
+        if queue.paused_since is not None:
+            continue  # no pod would take the jobs
         before = f" Until then {queue.served_by} did." if queue.served_by else ""
         yield Finding(
             about=queue.name,

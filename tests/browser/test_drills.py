@@ -1,0 +1,58 @@
+"""Drills by clicks: the Overview names the incident, and the offered action ends the problem."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.policy.judgement.problems.judging import RULES
+from forge_jobs.policy.judgement.problems.problem import Code
+from forge_jobs.web import dashboard
+from tests.browser.conftest import ADA, served
+from tests.support.backends import BACKENDS, pass_on
+from tests.support.fleets import MINUTE, Fleet
+from tests.support.incidents import INCIDENTS, Drill
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+AFTER = {rule.code: rule.after for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    ("code", "evidence", "button"),
+    [
+        (Code.PAUSED_WITH_WORK, "Queue default is paused with work due.", "Resume default"),
+        (Code.COOLING_WITH_WORK, "Queue default cools down", "End the cool-down of default"),
+        (Code.ERROR_BURST, "12 failures", "Pause default"),
+        (Code.UNSERVED_QUEUE, "Queue default is not served.", "Pause default"),
+    ],
+)
+async def test_what_the_overview_offers_ends_the_problem(
+    browser: Browser, tmp_path: Path, code: Code, evidence: str, button: str
+) -> None:
+    clock = ManualClock()
+    async with BACKENDS["sqlite"](tmp_path, clock) as storage:
+        fleet = Fleet(storage, clock)
+        await fleet.start("steady")
+        planted = await INCIDENTS[code](Drill(storage, fleet, clock))
+        clock.advance(max(planted.since + AFTER[code] - clock.now(), timedelta(0)))
+        async with served(dashboard(storage, authorize=lambda _: ADA, hosts=())) as address:
+            page = await browser.new_page()
+            await page.goto(address)
+            card = page.locator("article.problem").first
+            await expect(card).to_contain_text(evidence)
+            await card.get_by_role("link", name=button).click()
+            await page.locator("form button.primary").click()
+            await expect(page.locator("h1")).to_have_text("Done")
+            if code is Code.ERROR_BURST:
+                clock.advance(6 * MINUTE)
+
+            async def is_gone() -> bool:
+                await page.goto(address)
+                return evidence not in await page.locator("main").inner_text()
+
+            await wait_until(is_gone, description="the Overview names the problem no more")
+    await pass_on("sqlite", tmp_path)

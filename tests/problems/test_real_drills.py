@@ -1,0 +1,233 @@
+"""Drills with real pods. Rules that take longer are judged by a later clock, on one snapshot."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import anyio
+import httpx
+import pytest
+from msgspec import structs
+
+from forge_jobs import RateLimited
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.queues import RateLimit
+from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.operating.snapshots.reading import read_snapshot
+from forge_jobs.policy.judgement.problems import judging
+from forge_jobs.policy.judgement.problems.problem import Code, Problem
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web import dashboard
+from tests.support.incidents import asked
+from tests.support.runtimes import QUEUE, a_runtime, ended, job_when
+from tests.support.waiting import wait_until
+from tests.web.conftest import client_of
+
+pytestmark = pytest.mark.anyio
+
+AFTER = {rule.code: rule.after for rule in judging.RULES}
+IN_TIME = timedelta(seconds=15)
+
+
+@pytest.fixture
+def clock() -> None:
+    """The store's own: real pods live by that."""
+
+
+@asynccontextmanager
+async def caller_of(storage: Storage) -> AsyncIterator[httpx.AsyncClient]:
+    app = dashboard(storage, authorize=lambda _: Actor(name="ada", access=ALL))
+    async with client_of(app) as caller:
+        yield caller
+
+
+async def found(storage: Storage, code: Code) -> Problem | None:
+    """Return the problem among the first three, once its rule can hold."""
+    seen = await read_snapshot(storage)
+    later = structs.replace(seen, now=seen.now + AFTER[code])
+    listed = [each for each in judging.problems(later)[:3] if each.code is code]
+    return listed[0] if listed else None
+
+
+async def seen(storage: Storage, code: Code) -> Problem:
+    """Wait until the problem is seen."""
+
+    async def look() -> Problem | None:
+        return await found(storage, code)
+
+    problem: Problem = await wait_until(look, description=f"{code} is seen")
+    return problem
+
+
+async def gone(storage: Storage, code: Code) -> None:
+    """Wait until the problem is not seen any more."""
+
+    async def look() -> bool:
+        return await found(storage, code) is None
+
+    await wait_until(look, description=f"{code} is gone")
+
+
+def began(problem: Problem, before: datetime, after: datetime) -> bool:
+    """True where the cause began between two instants of the store."""
+    return before <= problem.since <= after
+
+
+async def test_a_paused_queue(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("quick", queue=QUEUE)
+    async def quick() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        before = await storage.cron.now()
+        await asked(caller, "POST", f"/queues/{QUEUE}/pause")
+        job_id = (await handle.enqueue(quick.request())).job_id
+        problem = await seen(storage, Code.PAUSED_WITH_WORK)
+        assert began(problem, before, await storage.cron.now())
+        await asked(caller, "POST", f"/queues/{QUEUE}/resume")
+        assert (await ended(storage, job_id)).status is JobStatus.DONE
+        await gone(storage, Code.PAUSED_WITH_WORK)
+
+
+async def test_a_queue_whose_pod_stopped(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("quick", queue=QUEUE)
+    async def quick() -> None: ...
+
+    async with a_runtime(storage, handlers).start():
+        before = await storage.cron.now()
+    async with caller_of(storage) as caller:
+        await asked(caller, "POST", "/jobs", {"kind": "quick", "queue": QUEUE})
+        problem = await seen(storage, Code.UNSERVED_QUEUE)
+        assert began(problem, before, await storage.cron.now())
+        async with a_runtime(storage, handlers).start():
+            await gone(storage, Code.UNSERVED_QUEUE)
+
+
+async def test_failures_in_a_burst(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("broken", queue=QUEUE, max_attempts=1)
+    async def broken() -> None:
+        raise OSError("no route to 10.0.0.7")
+
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        minute = (await storage.cron.now()).replace(second=0, microsecond=0)
+        for _ in range(12):
+            await handle.enqueue(broken.request())
+        problem = await seen(storage, Code.ERROR_BURST)
+        assert began(problem, minute, await storage.cron.now())
+        assert "OSError: no route to" in problem.evidence
+        assert (problem.about, problem.queue) == ("broken", QUEUE)
+        await asked(caller, "POST", f"/queues/{QUEUE}/pause")
+
+
+async def test_a_kind_that_no_pod_knows(storage: Storage) -> None:
+    handlers, newer = HandlerRegistry(), HandlerRegistry()
+
+    @newer.job("new.kind", queue=QUEUE)
+    async def new_kind() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle:
+        before = await storage.cron.now()
+        job_id = (await handle.enqueue(EnqueueRequest("new.kind", {}, queue=QUEUE))).job_id
+        problem = await seen(storage, Code.UNKNOWN_KIND)
+        assert began(problem, before, await storage.cron.now())
+        assert problem.about == "new.kind"
+        async with a_runtime(storage, newer).start():
+            assert (await ended(storage, job_id)).status is JobStatus.DONE
+        await gone(storage, Code.UNKNOWN_KIND)
+
+
+async def test_a_handler_that_ignores_a_cancel(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    may_end = threading.Event()
+
+    @handlers.job("stubborn", queue=QUEUE)
+    def stubborn() -> None:
+        may_end.wait(60)
+
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        job_id = (await handle.enqueue(stubborn.request())).job_id
+        try:
+            await job_when(storage, job_id, JobStatus.IN_PROGRESS)
+
+            async def runs() -> bool:
+                return bool(await storage.procs.workers())
+
+            await wait_until(runs, description="the start is recorded")
+            before = await storage.cron.now()
+            await asked(caller, "POST", "/jobs/cancel", {"ids": [job_id]})
+            problem = await seen(storage, Code.CANCEL_IGNORED)
+            assert began(problem, before, await storage.cron.now())
+            assert problem.about == job_id
+        finally:
+            may_end.set()
+        await gone(storage, Code.CANCEL_IGNORED)
+
+
+async def test_children_of_a_parent_that_died(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    is_well = anyio.Event()
+
+    @handlers.job("parent", queue=QUEUE, max_attempts=1)
+    async def parent() -> None:
+        if not is_well.is_set():
+            raise ValueError("not yet")
+
+    @handlers.job("child", queue=QUEUE)
+    async def child() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        before = await storage.cron.now()
+        first = (await handle.enqueue(parent.request())).job_id
+        after = [{"job_id": first, "on_failure": "hold"}]
+        body = {"kind": "child", "queue": QUEUE, "after": after}
+        await asked(caller, "POST", "/jobs", body)
+        problem = await seen(storage, Code.CHILDREN_HELD)
+        assert began(problem, before, await storage.cron.now())
+        is_well.set()
+        await asked(caller, "POST", "/jobs/requeue", {"ids": [first]})
+        await gone(storage, Code.CHILDREN_HELD)
+
+
+async def test_jobs_that_wait_for_a_limit(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    may_end = anyio.Event()
+
+    @handlers.job("limited", queue=QUEUE)
+    async def limited() -> None:
+        if not may_end.is_set():
+            raise RateLimited("api")
+
+    runtime = a_runtime(storage, handlers, rate_limits={"api": RateLimit(1, 3600)})
+    async with runtime.start() as handle, caller_of(storage) as caller:
+        await storage.config.take_tokens("api", 1)
+        before = await storage.cron.now()
+        for _ in range(3):
+            await handle.enqueue(limited.request())
+        problem = await seen(storage, Code.LIMIT_STARVING)
+        assert began(problem, before, await storage.cron.now())
+        assert problem.about == "api"
+        may_end.set()
+        await asked(caller, "PUT", "/limits/api", {"capacity": 100, "per": 1})
+        await asked(caller, "POST", "/jobs/run-now", {"q": f"queue:{QUEUE}"})
+        await gone(storage, Code.LIMIT_STARVING)
+
+
+async def test_a_fleet_that_is_well_has_no_problem(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("quick", queue=QUEUE)
+    async def quick() -> None: ...
+
+    async with a_runtime(storage, handlers, 4).start() as handle:
+        for _ in range(10):
+            outcomes = await handle.enqueue_many([quick.request() for _ in range(20)])
+            await ended(storage, outcomes[-1].job_id)
+            assert judging.problems(await read_snapshot(storage)) == ()
