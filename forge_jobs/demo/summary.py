@@ -99,4 +99,5 @@ NEXT = """Try next:
   export FORGE_STORAGE_URL=sqlite:///jobs.db   a store of your own
   forge-jobs enqueue my.kind --payload '{"n": 1}'
   forge-jobs worker myapp.jobs:handlers --queues default
+  forge-jobs web                               its dashboard, at http://127.0.0.1:8642
   forge-jobs jobs list; forge-jobs explain JOB_ID; forge-jobs doctor"""

@@ -1,7 +1,7 @@
 """How the demo is shown: live on a terminal, as lines elsewhere, or not at all."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,8 @@ _ACTIVE = ("blocked", "pending", "in_progress", "failed")
 _SHOWN = (*_ACTIVE, "done", "dead")
 _LINE_EVERY = 1.0
 _RATE_OVER = 2.0
+_RATE_EVERY, _LINE_LENGTH = 0.5, 60
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -48,6 +50,12 @@ class Observation(Struct, frozen=True, kw_only=True):
             for status in _ACTIVE
             if not queues or queue in queues
         )
+
+    def ended(self, queue: str) -> tuple[int, int]:
+        """How many jobs of a queue have ended, and how many there are."""
+        by_status = self.counts.get(queue, {})
+        total = sum(by_status.values())
+        return total - self.active(queue), total
 
     def is_served(self, queue: str) -> bool:
         """True when a live pod has a slot for a queue."""
@@ -79,18 +87,38 @@ class View(Protocol):
         ...
 
 
+def sparkline(rates: Iterable[float]) -> str:
+    """Return rates as a line of bars, the highest as high as a line of text."""
+    found = [*rates]
+    most = max(found, default=0.0)
+    if most <= 0.0:
+        return _BARS[0] * len(found)
+    return "".join(_BARS[round(rate / most * (len(_BARS) - 1))] for rate in found)
+
+
 class _Pace:
     """Files per second over the last moments."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
+        self._rates: deque[float] = deque(maxlen=_LINE_LENGTH)
+        self._next = 0.0
+
+    @property
+    def line(self) -> str:
+        """The rates of the last half minute, the newest last."""
+        return sparkline(self._rates)
 
     def add(self, observation: Observation) -> float:
         self._points.append((observation.seconds, observation.done(FILES)))
         while self._points[0][0] < observation.seconds - _RATE_OVER:
             self._points.popleft()
         (began, first), (now, last) = self._points[0], self._points[-1]
-        return (last - first) / (now - began) if now > began else 0.0
+        rate = (last - first) / (now - began) if now > began else 0.0
+        if now >= self._next:
+            self._next = now + _RATE_EVERY
+            self._rates.append(rate)
+        return rate
 
 
 class SilentView:
@@ -128,7 +156,11 @@ class PlainView(SilentView):
             f"{files[name]} {JobStatus(name).in_words}" for name in _SHOWN if files.get(name)
         )
         pods = " + ".join(_pod_text(pod) for pod in observation.pods) or "none yet"
-        click.echo(f"{observation.seconds:5.1f} s  {rate:4.0f}/s  files: {states}; pods: {pods}")
+        ended, total = observation.ended(FILES)
+        part = f"{ended / total:4.0%}" if total else "  0%"
+        click.echo(
+            f"{observation.seconds:5.1f} s  {part}  {rate:4.0f}/s  files: {states}; pods: {pods}"
+        )
 
     def say(self, text: str) -> None:
         click.echo(f"{self._seconds:5.1f} s  {text}")
@@ -167,15 +199,29 @@ class LiveView:
 
     def _draw(self, observation: Observation, rate: float) -> "RenderableType":
         from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
 
+        ended, total = observation.ended(FILES)
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(
+            ProgressBar(total=max(total, 1), completed=ended, width=_LINE_LENGTH),
+            f"{ended} of {total} files",
+        )
+        pace = Text(f"{self._pace.line}  files/s", style="cyan", no_wrap=True)
         head = (
             f"{observation.seconds:5.1f} s   {rate:.0f} files/s   "
             f"{observation.failures} failed attempts   {observation.revived} taken over"
         )
         news = Text("\n".join(self._news), style="yellow")
         return Group(
-            Text(head, style="bold"), _queue_table(observation), _pod_table(observation), news
+            Text(head, style="bold"),
+            bar,
+            pace,
+            _queue_table(observation),
+            _pod_table(observation),
+            news,
         )
 
 

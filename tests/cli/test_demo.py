@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from rich.console import Console
 
-from forge_jobs.demo.handlers import measure
+from forge_jobs.demo.handlers import FILES, measure
 from forge_jobs.demo.ledger import HandedOut, Seen, balance
 from forge_jobs.demo.summary import percentile
+from forge_jobs.demo.view import LiveView, Observation, PlainView, sparkline
 from tests.cli.conftest import wait
 
 DEMO = ("--json", "--pace", "0.1")
@@ -87,6 +89,38 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert percentile([], 0.5) is None
     assert percentile([3, 1, 2], 0.5) == 2
     assert percentile(range(1, 101), 0.95) == 95
+
+
+def _observation(seconds: float, *, done: int, pending: int) -> Observation:
+    counts = {FILES: {"done": done, "pending": pending}}
+    return Observation(seconds=seconds, counts=counts, pods=(), failures=0, revived=0)
+
+
+def test_the_pace_is_a_line_as_high_as_the_fastest_moment() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([0, 50, 100, 25]) == "▁▅█▃"
+
+
+def test_lines_show_how_much_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    view.show(_observation(0.0, done=0, pending=0))
+    view.show(_observation(1.5, done=30, pending=90))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split()[2] == "0%"
+    assert second.split()[2:4] == ["25%", "20/s"]
+
+
+def test_the_live_view_has_a_bar_and_the_pace_as_a_line() -> None:
+    view, console = LiveView(), Console(width=120, color_system=None)
+    with console.capture() as captured:
+        for second in range(5):
+            observation = _observation(second, done=30 * second, pending=120 - 30 * second)
+            console.print(view._draw(observation, view._pace.add(observation)))
+    text = captured.get()
+    assert "90 of 120 files" in text
+    assert "▁████  files/s" in text
+    assert "━" * 60 in text.rpartition("120 of 120 files")[0]
 
 
 @pytest.fixture
