@@ -39,6 +39,7 @@ def _act(name: str, command: str, http: str, page: str, inverse: str = "") -> Op
 
 
 _JOB, _QUEUE, _CRON = "/jobs/{job_id}", "/queues/{name}", "/schedules/{name}"
+_POD = "/pods/{host_id}"
 _ACTION, _OF_ACTION = "/actions/{action_id}", "/audit/{action_id}"
 _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}"
 
@@ -79,8 +80,13 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("pause_queue", "queues pause", f"POST {_QUEUE}/pause", _OF_QUEUE, "resume_queue"),
     _act("resume_queue", "queues resume", f"POST {_QUEUE}/resume", _OF_QUEUE, "pause_queue"),
     _act("end_cooldown", "queues end-cooldown", f"DELETE {_QUEUE}/cool-down", _OF_QUEUE),
-    _read("list_pods", "pods", "/pods", "/pods"),
     _read("board", "top", "/board", "/"),
+    _read("list_pods", "pods list", "/pods", "/pods"),
+    _read("pod_requests", "pods requests", f"{_POD}/requests", _POD),
+    _act("quiet_pod", "pods quiet", f"POST {_POD}/quiet", _POD, "resume_pod"),
+    _act("resume_pod", "pods resume", f"POST {_POD}/resume", _POD, "quiet_pod"),
+    _act("stop_pod", "pods stop", f"POST {_POD}/stop", _POD),
+    _act("show_stacks", "pods stacks", f"POST {_POD}/stacks", _POD),
     _read("list_schedules", "cron list", "/schedules", "/cron"),
     _act("add_schedule", "cron add", f"PUT {_CRON}", _OF_CRON, "delete_schedule"),
     _act("set_schedule", "cron set", f"PATCH {_CRON}", _OF_CRON, "set_schedule"),

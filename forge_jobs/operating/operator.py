@@ -12,6 +12,7 @@ from forge_jobs.operating.board.calls import BoardCalls
 from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.jobs.exporting import ExportCalls
+from forge_jobs.operating.pods.calls import PodCalls
 from forge_jobs.operating.settings.limits import LimitCalls
 from forge_jobs.operating.settings.queues import QueueCalls
 from forge_jobs.operating.settings.schedules import ScheduleCalls
@@ -30,6 +31,7 @@ class Operator(
     ScheduleCalls,
     LimitCalls,
     BoardCalls,
+    PodCalls,
     OutlookCalls,
 ):
     """All reads and actions of people who operate an installation, for one actor.

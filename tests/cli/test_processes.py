@@ -386,3 +386,35 @@ def test_a_process_that_the_system_does_not_start_is_tried_again(
 
     assert parent.returncode == 0, log.read_text()
     assert "Too many open files; the next try is in" in log.read_text()
+
+
+def test_a_pod_that_was_asked_to_stop_ends_and_no_process_follows(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    parent = start("--processes", "2")
+    wait(lambda: len(_hosts(forge)) == 2, description="two pods are there", timeout=100)
+    first, second = sorted(_hosts(forge))
+
+    _ask(forge, "stop", first)
+    wait(lambda: first not in _hosts(forge), description="the first pod has left", timeout=100)
+    assert "which runs the event loop" in _ask(forge, "stacks", second)
+    assert parent.poll() is None
+    _ask(forge, "stop", second)
+    _, errors = parent.communicate(timeout=100)
+
+    assert parent.returncode == 0, errors
+    assert errors.count(b"has stopped by request: none follows") == 2
+    assert len((tmp_path / "starts").read_text().split()) == 2
+
+
+def _ask(forge: CommandLine, verb: str, host: str) -> str:
+    """Return the answer. On a loaded machine a pod may be silent for the time of a request."""
+    for _ in range(10):
+        with contextlib.suppress(AssertionError):
+            return forge("pods", verb, host).stdout
+    return ""
+
+
+def _hosts(forge: CommandLine) -> set[str]:
+    with closing(sqlite3.connect(forge.url.removeprefix("sqlite:///"), timeout=10)) as database:
+        return {host for (host,) in database.execute("SELECT host_id FROM forge_pods")}

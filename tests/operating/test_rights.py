@@ -80,6 +80,7 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
         preview = await boss.preview_action("delete_jobs", JobFilter(queues=(CLOSED,)))
         jobs["token"] = JobId(preview.token)
     lease = await register(storage, queues=(OPEN, CLOSED), kinds=("open.kind", "vault.kind"))
+    jobs["pod"] = JobId(lease.host_id)
     for queue in (OPEN, CLOSED):
         claimed = await claim_one(storage, lease, queue=queue, kinds=(f"{queue}.kind",))
         group = error_group(f"{queue}.kind", "ValueError", SECRET)
@@ -131,6 +132,9 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
             "problems": (),
             "me": (),
         },
+        "pod_requests": (jobs["pod"],),
+        **{f"{verb}_pod": (jobs["pod"],) for verb in ("quiet", "resume", "stop")},
+        "show_stacks": (jobs["pod"],),
         "enqueue": (EnqueueRequest("new.kind", queue=queue),),
         "set_queue": (queue, QueueEdit(max_workers=7)),
         **{f"{verb}_queue": (queue,) for verb in ("delete", "pause", "resume")},

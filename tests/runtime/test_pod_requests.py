@@ -4,17 +4,19 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import anyio.lowlevel
 import pytest
 
+from forge_jobs.clock import ManualClock
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.pod_requests import MAX_ANSWER, PodRequest, PodVerb, RequestState
 from forge_jobs.model.processes import PodLease, PodState
 from forge_jobs.runtime.heartbeat.requests import Reply, RequestDesk
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import ProcStore, Storage
 from tests.support.factories import register
 from tests.support.faulty import Faults, faulty
 from tests.support.requests import answered, ask, over
@@ -284,18 +286,37 @@ class Obedient:
         return "here"
 
 
+class Stalling:
+    """A store whose calls take time on the clock of the desk."""
+
+    def __init__(self, procs: Any, desk: "DeskOnStore") -> None:
+        self._procs, self._desk = procs, desk
+
+    async def hear_requests(self, lease: PodLease) -> list[PodRequest]:
+        found: list[PodRequest] = await self._procs.hear_requests(lease)
+        self._desk.clock.advance(self._desk.stalls)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._procs, name)
+
+
 class DeskOnStore:
     """A desk on a store that fails on demand."""
 
     def __init__(self, storage: Storage, lease: PodLease, wake: Callable[[], None]) -> None:
         self.faults = Faults()
         self.pod = Obedient()
-        self._procs = faulty(storage, self.faults).procs
+        self.clock = ManualClock()
+        self.stalls = 0.0
+        self._procs = Stalling(faulty(storage, self.faults).procs, self)
         self._lease = lease
-        self._desk = RequestDesk(self.pod, asyncio.get_running_loop(), wake)
+        self._desk = RequestDesk(self.pod, asyncio.get_running_loop(), wake, self.clock)
 
     async def serve(self, *, is_asked: bool = True) -> None:
-        await self._desk.serve(self._procs, self._lease, is_asked=is_asked)
+        procs = cast(ProcStore, self._procs)
+        self._desk.begin()
+        await self._desk.serve(procs, self._lease, is_asked=is_asked)
         await anyio.lowlevel.checkpoint()
 
 
@@ -328,6 +349,20 @@ async def test_an_answer_waits_for_the_store_and_a_beat_goes_on(
     desk.faults.down = False
     await desk.serve(is_asked=False)
     assert (await over(storage, request)).answer == "done"
+
+
+async def test_a_request_that_is_heard_too_late_is_not_obeyed(
+    storage: Storage, desk: DeskOnStore
+) -> None:
+    request = await ask(storage, desk._lease.host_id, PodVerb.STOP)
+    desk.stalls = 1.0
+    await desk.serve()
+    assert desk.pod.asked_for == []
+    desk.stalls = 0.0
+    await desk.serve()
+    await desk.serve(is_asked=False)
+    assert desk.pod.asked_for == [PodVerb.STOP]
+    assert (await over(storage, request)).state is RequestState.ANSWERED
 
 
 async def test_without_requests_no_call_is_made(desk: DeskOnStore) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 import msgspec
 
 from forge_jobs.clients.schedules import pause_schedule, put_schedule, resume_schedule
+from forge_jobs.model.ids import HostId, new_job_id
+from forge_jobs.model.pod_requests import PodVerb
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.storage.protocols import Storage
 
 
 class Value(ABC):
-    """A value of one queue, schedule or limit."""
+    """A value of one queue, schedule, limit or pod."""
 
     @abstractmethod
     async def read(self, storage: Storage, target: str) -> str:
@@ -84,6 +86,16 @@ class _Limit(Value):
             await storage.config.delete_rate_limit(target)
 
 
+class _Quiet(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        states = {str(state.pod.host_id): state for state in await storage.procs.pods()}
+        return _text(states[target].quiet) if target in states else ""
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        verb = PodVerb.QUIET if text and msgspec.json.decode(text, type=bool) else PodVerb.RESUME
+        await storage.procs.ask_pod(HostId(target), verb, request_id=new_job_id())
+
+
 def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -97,6 +109,8 @@ _VALUES: Mapping[str, Value] = {
     "delete_schedule": _Spec(),
     "pause_schedule": _SchedulePause(),
     "resume_schedule": _SchedulePause(),
+    "quiet_pod": _Quiet(),
+    "resume_pod": _Quiet(),
     "set_limit": _Limit(),
     "delete_limit": _Limit(),
 }

@@ -3,9 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from forge_jobs import stop_points
+from forge_jobs.clock import Clock
 from forge_jobs.errors import OF_VALUES
 from forge_jobs.model.pod_requests import PodRequest, PodVerb
 from forge_jobs.model.processes import PodLease
@@ -16,6 +18,9 @@ logger = reporter(__name__)
 
 _REMEMBERED = 64
 """So many ids are known as done. A pod is asked for eight things in five seconds at most."""
+
+_SLOW = timedelta(seconds=1)
+"""Requests of a call that took so long are heard once more with the next beat."""
 
 Reply = Callable[[str, bool], None]
 """Called with the answer, and whether the pod did what was asked."""
@@ -55,28 +60,52 @@ class RequestDesk:
         requests: PodRequests,
         home: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
+        clock: Clock,
     ) -> None:
         self._requests = requests
+        self._clock = clock
         self._home = home
         self._wake = wake
         self._done: deque[str] = deque(maxlen=_REMEMBERED)
         self._answers: deque[_Answer] = deque()
+        self._shown: deque[_Answer] = deque()
+        """Answers that change nothing, and need no beat before they are read."""
+        self._ready = 0
+
+    def begin(self) -> None:
+        """Note which answers are there at the begin of a beat.
+
+        Later ones wait for the next beat: the store is to know what they say before they are read.
+        """
+        self._ready = len(self._answers)
 
     async def serve(self, procs: ProcStore, lease: PodLease, *, is_asked: bool) -> None:
-        """Hear what waits, and send what is answered."""
+        """Hear what waits, and send what was answered at the last :meth:`begin`."""
         try:
             if is_asked:
-                for request in await procs.hear_requests(lease):
-                    if request.id not in self._done:
-                        self._done.append(request.id)
-                        self._begin(lease, request)
-            while self._answers:
-                await self._send(procs, self._answers[0])
-                self._answers.popleft()
+                await self._hear(procs, lease)
+            await self._send_all(procs, self._shown, len(self._shown))
+            await self._send_all(procs, self._answers, self._ready)
         except Exception as error:  # beats must go on
             logger.warning(
                 "requests to this pod wait for the next beat: %s: %s", type(error).__name__, error
             )
+
+    async def _hear(self, procs: ProcStore, lease: PodLease) -> None:
+        asked_at = self._clock.elapsed()
+        heard = await procs.hear_requests(lease)
+        took = timedelta(seconds=self._clock.elapsed() - asked_at)
+        for request in heard:
+            # Late, an operator may have read already that this pod never heard of the request.
+            is_in_time = request.heard_at is not None and request.heard_at + took < request.until
+            if is_in_time and took < _SLOW and request.id not in self._done:
+                self._done.append(request.id)
+                self._begin(lease, request)
+
+    async def _send_all(self, procs: ProcStore, answers: deque[_Answer], count: int) -> None:
+        for _ in range(count):
+            await self._send(procs, answers[0])
+            answers.popleft()
 
     async def _send(self, procs: ProcStore, answer: _Answer) -> None:
         if stop_points.ARMED:
@@ -96,7 +125,7 @@ class RequestDesk:
         )
         if request.verb is PodVerb.STACKS:
             # Here and now: the event loop may be what is looked for.
-            self._answers.append(_Answer(lease, request, self._requests.stacks(), True))
+            self._shown.append(_Answer(lease, request, self._requests.stacks(), True))
             return
 
         def reply(text: str, done: bool) -> None:
@@ -106,4 +135,4 @@ class RequestDesk:
         try:
             self._home.call_soon_threadsafe(self._requests.asked, request, reply)
         except RuntimeError:  # the event loop is closed
-            self._answers.append(_Answer(lease, request, "the pod is ending", False))
+            self._shown.append(_Answer(lease, request, "The pod is ending.", False))

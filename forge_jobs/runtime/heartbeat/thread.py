@@ -99,7 +99,7 @@ class Heartbeat(BeatProblems):
             hung_after=settings.hung_after,
             tick=timedelta(seconds=self._tick),
         )
-        self._desk = RequestDesk(requests, self._home, self.wake)
+        self._desk = RequestDesk(requests, self._home, self.wake, clock)
         self._is_quiet = False
         """The store knows that the pod is quiet."""
         self._outage = Outage()
@@ -194,6 +194,7 @@ class Heartbeat(BeatProblems):
             if storage is not None:
                 try:
                     await self._beat_on(storage)
+                    self._desk.begin()
                     await self._desk.serve(storage.procs, self.lease, is_asked=False)
                     await self._depart(storage)
                 finally:
@@ -276,6 +277,7 @@ class Heartbeat(BeatProblems):
     async def _beat(self, storage: Storage, sent_at: float) -> None:
         if stop_points.ARMED:
             await stop_points.reach("beat:before")
+        self._desk.begin()
         beat = await storage.jobs.heartbeat(self.lease, self._held.snapshot(), self._settings.lease)
         if stop_points.ARMED:
             await stop_points.reach("beat:committed")

@@ -3,7 +3,7 @@
 import asyncio
 import shlex
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -15,15 +15,17 @@ from forge_jobs.errors import Conflict, Forbidden, InvalidInput, NotFound
 from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.pod_requests import PodVerb, RequestState
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.previews import Apply, read_token
 from forge_jobs.operating.operations import API, BY_NAME
+from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.schedules import ScheduleEdit
-from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, REASONS, Deed
+from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
-from forge_jobs.web.pages.words import number
+from forge_jobs.web.pages.words import length, number
 from forge_jobs.web.problems import Refused
 
 R = TypeVar("R")
@@ -85,6 +87,8 @@ async def act_page(visit: Visit) -> Shown:
         return await _done(visit, meant)
     if meant.deed.verb:
         return await _preview_of_jobs(visit, meant)
+    if meant.deed in POD_DEEDS:
+        return await _preview_of_pod(visit, meant)
     if meant.deed in ACTION_DEEDS:
         action = await visit.operator.get_action(meant.value("name"))
         visit.actor.act(action.verb)
@@ -119,8 +123,26 @@ async def _preview_of_jobs(visit: Visit, meant: _Meant) -> Shown:
     )
 
 
-def _preview_of_name(visit: Visit, meant: _Meant) -> Shown:
+async def _preview_of_pod(visit: Visit, meant: _Meant) -> Shown:
+    """Show what runs on the pod beside what is asked for."""
     name = meant.value("name")
+    found = {str(each.pod.host_id): each for each in (await visit.operator.list_pods()).pods}
+    if name not in found:
+        raise NotFound(f"there is no pod {name!r}; the store forgets pods that have ended")
+    workers = await visit.storage.procs.workers(found[name].pod.host_id)
+    runs = [
+        f"{each.kind} in {each.queue}, for {length(visit.now - each.started_at)}"
+        for each in sorted(workers, key=lambda each: each.started_at)
+        if visit.actor.sees(each.queue)
+    ]
+    label = found[name].pod.label or name
+    return _preview_of_name(visit, meant, label=label, runs=runs)
+
+
+def _preview_of_name(
+    visit: Visit, meant: _Meant, *, label: str = "", runs: Sequence[str] | None = None
+) -> Shown:
+    name = label or meant.value("name")
     changes = {key: value for key, value in meant.fields if key != "name"}
     said = "".join(f", {key.replace('_', ' ')} {value}" for key, value in changes.items())
     return _preview(
@@ -134,6 +156,7 @@ def _preview_of_name(visit: Visit, meant: _Meant) -> Shown:
         refused=[],
         typed="",
         token="",
+        runs=runs,
     )
 
 
@@ -176,6 +199,7 @@ def _curl(meant: _Meant, request: Request, token: str) -> str:
     else:
         named = link("", meant.value("name"))
         route = route.replace("/{name}", named).replace("/{action_id}", named)
+        route = route.replace("/{host_id}", named)
         body = {key: _typed(value) for key, value in meant.fields if key != "name"}
     root = request.scope.get("root_path", "")
     words = ["curl", "-X", method, f"http://{request.url.netloc}{root}{API}{route}"]
@@ -210,6 +234,8 @@ def _back(visit: Visit, meant: _Meant) -> str:
         if len(meant.ids) == 1:
             return link(root, "jobs", meant.ids[0])
         return link(root, "jobs", q=meant.value("q"))
+    if meant.deed in POD_DEEDS:
+        return link(root, "pods", meant.value("name"))
     if operation.endswith("limit"):
         return link(root, "limits")
     is_gone = operation.startswith("delete")
@@ -222,13 +248,16 @@ def _back(visit: Visit, meant: _Meant) -> str:
 
 async def _done(visit: Visit, meant: _Meant) -> Shown:
     form = await form_of(visit.request)
-    again = record = ""
+    again = record = answer = ""
     is_left = False
     try:
-        action = await _apply(visit, meant, form)
-        lines = outcome(meant.deed, action) if action else [_good(meant)]
-        record = action.id if action else ""
         headline = "Done"
+        if meant.deed in POD_DEEDS:
+            lines, answer, headline = await _ask_pod(visit, meant)
+        else:
+            action = await _apply(visit, meant, form)
+            lines = outcome(meant.deed, action) if action else [_good(meant)]
+            record = action.id if action else ""
     except (Conflict, InvalidInput, NotFound) as error:
         lines = [{"mark": "bad", "text": str(error)}]
         headline = "Nothing was changed"
@@ -243,10 +272,24 @@ async def _done(visit: Visit, meant: _Meant) -> Shown:
         "again": again,
         "record": record,
         "is_left": is_left,
+        "answer": answer,
         "token": form.get("token", ""),
         "typed": form.get("typed", ""),
     }
     return Shown(template="acted.html", title=headline, values=values)
+
+
+async def _ask_pod(visit: Visit, meant: _Meant) -> tuple[list[dict[str, str]], str, str]:
+    """Ask the pod. Return lines, what else the pod has said, and the headline."""
+    method = getattr(visit.operator, meant.deed.operation)
+    found: PodRequestView = await _bounded(method(meant.value("name")))
+    is_answered = found.state is RequestState.ANSWERED
+    mark = "good" if is_answered and found.done else "warn"
+    lines = [{"mark": mark, "text": found.summary}]
+    if found.verb is not PodVerb.STACKS and found.answer:
+        lines.append({"mark": mark, "text": found.answer})
+    stacks = found.answer if found.verb is PodVerb.STACKS else ""
+    return lines, stacks, "The pod has answered" if is_answered else "No answer"
 
 
 def _good(meant: _Meant) -> dict[str, str]:

@@ -150,6 +150,34 @@ LIMIT_DEEDS = (
     ),
 )
 
+POD_DEEDS = (
+    Deed(
+        operation="show_stacks",
+        label="Show stacks",
+        consequence="The pod says where each running job and thread stands: functions, files and "
+        "lines, no values. Nothing changes. The answer takes five seconds at most.",
+    ),
+    Deed(
+        operation="quiet_pod",
+        label="Quiet",
+        consequence="The pod takes no new work. What runs there goes on, and the slots go to other "
+        "pods. Resume ends that. Another process that follows the pod is not quiet.",
+    ),
+    Deed(
+        operation="resume_pod",
+        label="Resume",
+        consequence="The pod takes work again, and gets its share of the slots.",
+    ),
+    Deed(
+        operation="stop_pod",
+        label="Stop",
+        danger=True,
+        consequence="The pod takes no new work and ends, as after SIGTERM. Jobs that still run "
+        "after the grace are interrupted, and run again elsewhere. A service manager may start "
+        "another process for it.",
+    ),
+)
+
 ACTION_DEEDS = (
     Deed(
         operation="abort_action",
@@ -170,7 +198,7 @@ ACTION_DEEDS = (
     ),
 )
 
-_ALL = (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS, *ACTION_DEEDS)
+_ALL = (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS, *POD_DEEDS, *ACTION_DEEDS)
 
 DEEDS = {deed.operation: deed for deed in _ALL}
 """The actions that have a preview page."""

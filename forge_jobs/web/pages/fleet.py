@@ -1,10 +1,14 @@
 """The pages of pods, rate limits and the store."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from forge_jobs.errors import Forbidden, NotFound
+from forge_jobs.operating.access import Right
 from forge_jobs.operating.health.findings import Finding
 from forge_jobs.operating.health.stores import CallsView, facts_of
+from forge_jobs.operating.pods.documents import PodRequestView
+from forge_jobs.web.pages.deeds import POD_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import number
 
@@ -12,11 +16,12 @@ from forge_jobs.web.pages.words import number
 async def pods_page(visit: Visit) -> Shown:
     """Show all pods, the silent ones first."""
     pods = (await visit.operator.list_pods()).pods
-    order = {"lost": 0, "draining": 1, "live": 2}
+    order = {"lost": 0, "draining": 1, "quiet": 2, "live": 3}
     standing = Counter(pod.standing for pod in pods)
     live = Counter(pod.pod.version for pod in pods if pod.standing == "live")
     parts = [f"{standing['live']} {'pod' if standing['live'] == 1 else 'pods'} live"]
     parts += [f"{standing['draining']} draining"] if standing["draining"] else []
+    parts += [f"{standing['quiet']} quiet"] if standing["quiet"] else []
     parts += [f"{standing['lost']} silent"] if standing["lost"] else []
     return Shown(
         template="pods.html",
@@ -39,11 +44,24 @@ async def pod_page(visit: Visit) -> Shown:
         raise NotFound(f"there is no pod {host_id!r}; the store forgets pods that have ended")
     workers = await visit.storage.procs.workers(pod.pod.host_id)
     runs = [each for each in workers if visit.actor.sees(each.queue)]
+    access = visit.actor.access
+    asked: Sequence[PodRequestView] = ()
+    if access.has(Right.QUEUES):
+        asked = (await visit.operator.pod_requests(host_id)).requests
+    fitting = {"live": ("show_stacks", "quiet_pod", "stop_pod"), "draining": ("show_stacks",)}
+    fitting["quiet"] = ("show_stacks", "resume_pod", "stop_pod")
+    names = fitting.get(pod.standing, ()) if access.queues is None else ()
     return Shown(
         template="pod.html",
         title=pod.pod.label or host_id[-6:],
         command="forge-jobs pods --json",
-        values={"pod": pod, "runs": sorted(runs, key=lambda each: each.started_at)},
+        values={
+            "pod": pod,
+            "runs": sorted(runs, key=lambda each: each.started_at),
+            "deeds": allowed(access, POD_DEEDS, names),
+            "asked": asked,
+            "may_cancel": access.allows("cancel_jobs"),
+        },
     )
 
 

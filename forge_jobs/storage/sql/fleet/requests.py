@@ -137,10 +137,11 @@ def _get(tx: Tx, request_id: str) -> PodRequest:
 
 def _hear(tx: Tx, lease: PodLease) -> list[PodRequest]:
     values = {"by": lease.host_id, "at_epoch": lease.epoch, "now": tx.now}
-    ids = [row.id for row in tx.execute(_OPEN, values)]
-    for request_id in ids:
+    ids = {row.id for row in tx.execute(_OPEN, values)}
+    for request_id in sorted(ids):
         tx.execute(_HEAR, {"request": request_id, "now": tx.now})
-    return [_request_of(row, tx.now) for row in tx.execute(_OPEN, values)]
+    # Without one that was made in between, which is heard by the next call.
+    return [_request_of(row, tx.now) for row in tx.execute(_OPEN, values) if row.id in ids]
 
 
 def _answer(tx: Tx, lease: PodLease, request_id: str, answer: str, done: bool) -> bool:
