@@ -142,6 +142,20 @@ async def test_requests_are_heard_in_the_order_in_which_they_were_made(
     assert [each.id for each in newest] == made[::-1]
 
 
+async def test_an_answer_leaves_the_other_requests_waiting(
+    storage: Storage, clock: ManualClock
+) -> None:
+    lease = await register(storage, lease_for=_DAY)
+    first = await ask(storage, lease)
+    clock.advance(SECOND)
+    second = await ask(storage, lease, PodVerb.STACKS)
+    assert await storage.procs.answer_request(lease, second.id, "here")
+    assert await is_asked(storage, lease)
+    assert await heard(storage, lease) == [first.id]
+    assert await storage.procs.answer_request(lease, first.id, "quiet")
+    assert not await is_asked(storage, lease)
+
+
 async def test_a_request_makes_pods_beat(storage: Storage) -> None:
     lease = await register(storage)
     await storage.jobs.wait_for_work(frozenset(), timedelta(0))
