@@ -24,11 +24,12 @@ from forge_jobs.web import dashboard
 from tests.support.backends import BACKENDS
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
-from tests.web.past import MINUTES, Past
+from tests.web.past import MINUTES, PAUSED, Past
 from tests.web.scene import Scene, playing
 
 WIDE, NARROW = 1024, 390
-MOST_BYTES = 2_500_000
+SCALE = 0.75
+MOST_BYTES = 1_600_000
 """Of all pictures together."""
 
 
@@ -64,6 +65,12 @@ async def at_work(folder: Path) -> AsyncIterator[tuple[str, Scene]]:
         yield address, scene
 
 
+_PAGES = "overview jobs job errors queues queue pods cron schedule limits store audit preview"
+_MORE = "looking-back overview-dark overview-narrow queue-dark queue-narrow"
+NAMES = frozenset(f"{_PAGES} {_MORE}".split())
+"""Names of all pictures."""
+
+
 def pages_of(scene: Scene) -> dict[str, str]:
     """Return the pages by name."""
     return {
@@ -94,7 +101,9 @@ async def shoot(
 ) -> None:
     """Write a picture of a page."""
     context = await browser.new_context(
-        viewport={"width": width, "height": 700}, color_scheme="dark" if dark else "light"
+        viewport={"width": width, "height": 700},
+        color_scheme="dark" if dark else "light",
+        device_scale_factor=SCALE,
     )
     page = await context.new_page()
     await page.goto(address + path)
@@ -115,6 +124,9 @@ async def shoot_all(folder: Path) -> None:
             )
             for name, path in pages_of(scene).items():
                 await shoot(browser, address, path, folder / f"{name}.png")
+            then = from_us(SystemClock().time_us()) - timedelta(minutes=MINUTES - PAUSED - 2)
+            path = f"/?at={then:%Y-%m-%dT%H:%MZ}"
+            await shoot(browser, address, path, folder / "looking-back.png")
             for name in ("overview", "queue"):
                 path = pages_of(scene)[name]
                 await shoot(browser, address, path, folder / f"{name}-dark.png", dark=True)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from forge_jobs.clock import SystemClock, from_us
 from tests.browser.conftest import Site, serving
 
 pytestmark = pytest.mark.anyio
@@ -17,8 +18,12 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 def pages_of(site: Site) -> dict[str, str]:
     """Return the pages by name."""
     jobs = site.scene.jobs
+    minute = from_us(SystemClock().time_us()).strftime("%Y-%m-%dT%H:%MZ")
     return {
         "overview": "/",
+        "overview-then": f"/?at={minute}",
+        "queues-then": f"/queues?at={minute}",
+        "pods-then": f"/pods?at={minute}",
         "jobs": "/jobs",
         "jobs-none": "/jobs?q=queue:none",
         "jobs-wrong": "/jobs?q=satus:dead",

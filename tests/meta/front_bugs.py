@@ -9,30 +9,58 @@ def _bug(name: str, module: str, before: str, after: str, test: str) -> Bug:
     return Bug(
         f"front: {name}",
         (f"{_TESTS}{test}",),
-        (Edit(f"forge_jobs/web/{module}", before, after),),
+        (Edit(f"forge_jobs/{module}", before, after),),
     )
 
 
 FRONT_BUGS = (
     _bug(
         "an hour with few minutes counts as a whole step",
-        "pages/charts/figures.py",
+        "web/pages/charts/figures.py",
         "return sum(step.counts.get(name, 0) for name in names) / max(counted / MINUTE, 1.0)",
         "return sum(step.counts.get(name, 0) for name in names) / 60",
         "charts.py::test_the_tables_say_what_happened_in_each_minute",
     ),
     _bug(
         "the problems are read by each viewer",
-        "pages/judged.py",
+        "web/pages/judged.py",
         "if self._of is not storage or now - self._at >= (FRESH if age is None else age):",
         "if True:",
         "charts.py::test_thirty_days_take_ten_calls_beside_the_problems",
     ),
     _bug(
         "series of all queues for who sees some",
-        "pages/overview.py",
+        "web/pages/charts/over_time.py",
         "if not visit.actor.access.has(Right.QUEUES):",
         "if False:",
         "charts.py::test_who_sees_some_queues_sees_no_series_of_all",
+    ),
+    _bug(
+        "a resume of the past is not seen",
+        "operating/past/reading.py",
+        '_PAUSING = ("pause_queue", "resume_queue")',
+        '_PAUSING = ("pause_queue",)',
+        "past.py::test_pages_of_then_show_what_was_and_offer_nothing",
+    ),
+    _bug(
+        "pods that were lost live on",
+        "operating/past/pods.py",
+        "found.pop(event.detail, None)",
+        "pass",
+        "past.py::test_pages_of_then_show_what_was_and_offer_nothing",
+    ),
+    _bug(
+        "a folded hour is shown as a minute",
+        "operating/past/reading.py",
+        "begin = hour if length == HOUR else at",
+        "begin = at",
+        "past.py::test_where_minutes_are_folded_the_hour_is_shown",
+    ),
+    _bug(
+        "pods of then tell of closed queues",
+        "web/pages/past/views.py",
+        "queues: Sequence[str] = [name for name in pod.queues if actor.sees(name)]",
+        "queues: Sequence[str] = pod.queues",
+        "past.py::test_who_sees_one_queue_sees_that_one_of_then",
     ),
 )

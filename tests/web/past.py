@@ -33,25 +33,36 @@ class Past:
         self.start = clock.now().replace(second=0, microsecond=0)
         self.pod: Pod = a_pod(label="web-1", version="7a11", queues=("gh", "mail"))
         self.dies_at = LOST
+        self._lived = 0
+        self._lease: PodLease | None = None
 
     def at(self, minute: int) -> datetime:
         """Return the begin of a minute."""
         return self.start + minute * MINUTE
 
     async def live(self, minutes: int = MINUTES) -> None:
-        """Let the minutes pass. The pod works in gh, and is lost in the midst of them."""
-        procs, jobs = self.storage.procs, self.storage.jobs
+        """Let the first minutes pass. The pod works in gh, and is lost in the midst of them."""
+        await self.live_to(minutes)
+
+    async def live_to(self, minute: int) -> None:
+        """Let the minutes pass up to the begin of one."""
+        if self._lease is None:
+            self._lease = await self._begin()
+        for each in range(self._lived, minute):
+            await self._minute(each, self._lease)
+            self.clock.advance(MINUTE)
+        self._lived = minute
+        while await self.storage.jobs.roll_up(1_000):
+            pass
+
+    async def _begin(self) -> PodLease:
         for name, most in (("gh", 4), ("mail", 2)):
             await self.storage.config.ensure_queue(name, QueueSettings(max_workers=most))
-        lease = await procs.register(self.pod, _LEASE)
+        lease = await self.storage.procs.register(self.pod, _LEASE)
         note = PodNote(version="7a11", label="web-1", queues=self.pod.queues)
-        await self._tell(EventKind.POD_STARTED, detail=str(note), host_id=self.pod.host_id)
-        await self._tell(EventKind.LEADER, detail="term 1", host_id=self.pod.host_id)
-        for minute in range(minutes):
-            await self._minute(minute, lease)
-            self.clock.advance(MINUTE)
-        while await jobs.roll_up(1_000):
-            pass
+        await self.tell(EventKind.POD_STARTED, detail=str(note), host_id=self.pod.host_id)
+        await self.tell(EventKind.LEADER, detail="term 1", host_id=self.pod.host_id)
+        return lease
 
     async def _minute(self, minute: int, lease: PodLease) -> None:
         await enqueue_one(self.storage, queue="mail")
@@ -66,7 +77,7 @@ class Past:
         if minute < self.dies_at:
             await self._work(lease)
         elif minute == self.dies_at:
-            await self._tell(EventKind.POD_LOST, detail=self.pod.host_id)
+            await self.tell(EventKind.POD_LOST, detail=self.pod.host_id)
         await record_depths_once(self.storage.jobs, self.storage.procs)
 
     async def _work(self, lease: PodLease) -> None:
@@ -117,7 +128,8 @@ class Past:
             ]
         )
 
-    async def _tell(self, kind: EventKind, **more: str) -> None:
+    async def tell(self, kind: EventKind, **more: str) -> None:
+        """Write an event of now."""
         await self.storage.jobs.append_events(
             [TimelineEvent(at=self.clock.now(), kind=kind, **more)]
         )

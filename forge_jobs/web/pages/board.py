@@ -6,21 +6,22 @@ from datetime import datetime, timedelta
 from msgspec import Struct, structs
 
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.metrics import MINUTE, MetricBucket
+from forge_jobs.model.metrics import HOUR, MINUTE
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
+from forge_jobs.model.series import SeriesAsk, SeriesStep
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.percentiles import percentile
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web.pages.words import NONE, Curve, length
+from forge_jobs.web.pages.charts.figures import a_minute, total
+from forge_jobs.web.pages.words import NONE, Curve, curve, length
 
 ENDS = ("succeeded", "failed", "timed_out", "crashed", "rejected", "cancelled")
 """Counters of runs that ended."""
 
 _ORDER = {"bad": 0, "warn": 1, "good": 2, "idle": 3}
-_LATELY = timedelta(minutes=15)
 _ZERO = timedelta(0)
 
 
@@ -29,15 +30,17 @@ class Row(Struct, frozen=True, kw_only=True):
 
     :param mark: the class of the mark
     :param standing: how the queue stands, in words
+    :param is_known: False: no numbers of the queue are known
     :param dead: how many, in words
     :param arrivals: jobs that came in a minute. None where nothing is known, as ``ends``
-    :param total: p95 from due to the end, in seconds
+    :param delay: p95 from due to start, in seconds
     :param flow: runs that ended, over time
     """
 
     name: str
     mark: str
     standing: str
+    is_known: bool = True
     running: int = 0
     granted: int = 0
     most: int = 0
@@ -47,7 +50,7 @@ class Row(Struct, frozen=True, kw_only=True):
     dead: str = NONE
     arrivals: float | None = None
     ends: float | None = None
-    total: float | None = None
+    delay: float | None = None
     flow: Curve | None = None
 
 
@@ -57,19 +60,20 @@ async def read_rows(storage: Storage, actor: Actor, now: datetime) -> list[Row]:
     counts = await storage.jobs.counts(ended_at_most=ENDED_COUNTED)
     pods = await storage.procs.pods()
     names = [state.name for state in states]
-    lately = await storage.jobs.summaries(names, now - _LATELY, now + MINUTE)
-    return rows_of(states, counts, pods, lately)
+    asked = [SeriesAsk(since=now - HOUR, until=now + MINUTE, queue=name) for name in names]
+    lately = await storage.jobs.many_series(asked) if asked else []
+    return rows_of(states, counts, pods, dict(zip(names, lately, strict=True)))
 
 
 def rows_of(
     states: Sequence[QueueState],
     counts: Mapping[str, QueueCounts],
     pods: Sequence[PodState],
-    lately: Mapping[str, MetricBucket],
+    lately: Mapping[str, Sequence[SeriesStep]],
 ) -> list[Row]:
     """Return the queues, the worst first.
 
-    :param lately: sums of the last minutes
+    :param lately: minutes of the last hour
     """
     live = [pod for pod in pods if is_live(pod)]
     rows = []
@@ -82,7 +86,7 @@ def rows_of(
             serving,
             sum(pod.slots[state.name].grant for pod in live if state.name in pod.slots),
         )
-        rows.append(_with_flow(row, lately.get(state.name)))
+        rows.append(with_flow(row, lately.get(state.name, ())))
     return worst_first(rows)
 
 
@@ -126,13 +130,17 @@ def _standing(state: QueueState, *, is_silent: bool, serving: int, waits: bool) 
     return ("good", "open") if serving else ("idle", "no pod")
 
 
-def _with_flow(row: Row, span: MetricBucket | None) -> Row:
-    if span is None:
+def with_flow(row: Row, minutes: Sequence[SeriesStep]) -> Row:
+    """Return a line with what flowed in some minutes."""
+    if not minutes:
         return row
-    minutes = span.length / MINUTE
+    ended = {step.at: sum(step.counts.get(end, 0) for end in ENDS) for step in minutes}
+    first, last = minutes[0].at, minutes[-1].at
+    count = int((last - first) / MINUTE) + 1
     return structs.replace(
         row,
-        arrivals=span.counts.get("enqueued", 0) / minutes,
-        ends=sum(span.counts.get(end, 0) for end in ENDS) / minutes,
-        total=percentile(span.total, 0.95),
+        arrivals=a_minute(minutes, ("enqueued",)),
+        ends=a_minute(minutes, ENDS),
+        delay=percentile(total(minutes, lambda step: step.delay), 0.95),
+        flow=curve(ended.get(first + at * MINUTE, 0) for at in range(count)),
     )

@@ -1,18 +1,20 @@
 """The pages of schedules: the list, and one schedule."""
 
 import shlex
+from collections.abc import Iterable
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.settings.documents import ScheduleView
 from forge_jobs.web.pages.deeds import SCHEDULE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import pretty
 
 _FIRES = 5
-_LISTED = 20
+_LISTED = 30
 _THERE = "%a %Y-%m-%d %H:%M:%S %Z"
 
 
@@ -67,6 +69,7 @@ async def schedule_page(visit: Visit) -> Shown:
             "fires": await _fires(visit, each),
             "payload": pretty(each.spec.payload),
             "jobs": page.jobs,
+            "history": history(page.jobs),
         },
     )
 
@@ -86,4 +89,23 @@ async def _fires(visit: Visit, each: ScheduleView) -> list[dict[str, Any]]:
     except InvalidInput:
         return []
     zone = ZoneInfo(each.spec.timezone)
-    return [{"at": at, "there": at.astimezone(zone).strftime(_THERE)} for at in fires]
+    found = []
+    offset = visit.now.astimezone(zone).utcoffset()
+    for at in fires:
+        there = at.astimezone(zone)
+        # The clocks of the zone are changed between this one and the one before.
+        shifts = there.utcoffset() != offset
+        offset = there.utcoffset()
+        found.append({"at": at, "there": there.strftime(_THERE), "shifts": shifts})
+    return found
+
+
+def history(jobs: Iterable[JobSummary]) -> list[dict[str, str]]:
+    """Return the newest jobs of a schedule as coloured bars, oldest first."""
+    return [
+        {"mark": _BARS.get(job.status, "skipped"), "title": job.status.value}
+        for job in reversed(list(jobs))
+    ]
+
+
+_BARS = {JobStatus.DONE: "fired", JobStatus.DEAD: "bad", JobStatus.FAILED: "late"}

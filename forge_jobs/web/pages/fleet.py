@@ -10,11 +10,14 @@ from forge_jobs.operating.health.stores import CallsView, facts_of
 from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.web.pages.deeds import POD_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.past.views import pods_page_then
 from forge_jobs.web.pages.words import number
 
 
 async def pods_page(visit: Visit) -> Shown:
     """Show all pods, the silent ones first."""
+    if visit.parameter("at"):
+        return await pods_page_then(visit)
     pods = (await visit.operator.list_pods()).pods
     order = {"lost": 0, "draining": 1, "quiet": 2, "live": 3}
     standing = Counter(pod.standing for pod in pods)

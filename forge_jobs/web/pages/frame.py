@@ -119,7 +119,9 @@ def page(
             now = await storage.cron.now()
             visit = Visit(request=request, operator=operator, now=now, judge=judge)
             shown = await view(visit)
-            badges = await judge.badges(storage, visit.actor.access)
+            # The numbers on the tabs are of now.
+            is_past = bool(visit.parameter("at"))
+            badges = {} if is_past else await judge.badges(storage, visit.actor.access)
         return written(request, shown, visit, badges)
 
     return Route(path, serve, methods=list(methods))
@@ -159,6 +161,7 @@ def _frame(
             }
             for name, href in TABS
         ],
+        "is_past": visit is not None and bool(visit.parameter("at")),
         "title": shown.title,
         "command": shown.command,
         "version": version("forge-jobs"),
@@ -166,6 +169,7 @@ def _frame(
         "store_name": visit.storage.name if visit else "",
         "now": now,
         "when": functools.partial(words.when, now=now) if now else None,
+        "exactly": words.exactly,
         "link": functools.partial(link, root),
         "term": words.term,
     }

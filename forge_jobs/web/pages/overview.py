@@ -1,47 +1,40 @@
 """The first page: the verdict in a sentence, problems, charts, and the queues."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from forge_jobs.errors import Forbidden
-from forge_jobs.operating.access import Right
 from forge_jobs.policy.judgement.problems.problem import Problem, Severity
-from forge_jobs.web.pages.audit import sentence
 from forge_jobs.web.pages.board import ENDS, Row, read_rows
 from forge_jobs.web.pages.charts import figures
-from forge_jobs.web.pages.charts.drawing import Chart
-from forge_jobs.web.pages.charts.marks import Mark, marks_of, marks_of_events
-from forge_jobs.web.pages.charts.spans import COMPARED, NAMED, Span, span_of, text_of
+from forge_jobs.web.pages.charts.over_time import over_time
+from forge_jobs.web.pages.charts.spans import span_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.judged import remedy_of
+from forge_jobs.web.pages.past.views import overview_then
 from forge_jobs.web.pages.words import number
 
 _SHOWN = 5
-_EVENTS = 1_000
-_GROUPS = 200
-_ACTIONS = 100
 
 
 async def overview_page(visit: Visit) -> Shown:
     """Show whether work flows, what is wrong, how it went over time, and the queues."""
     span = span_of(visit.request.query_params, visit.now)
+    if span.at is not None:
+        return await overview_then(visit, span, span.at)
     rows = await read_rows(visit.storage, visit.actor, visit.now)
     problems = await _problems(visit)
-    reading = await _reading(visit, span)
-    drawn = await _charts(visit, span, reading)
+    over, steps = await over_time(visit, span)
     return Shown(
         template="overview.html",
         title="Overview",
         command="forge-jobs problems",
         values={
-            "headline": _headline(rows, problems, reading[0] if reading else ()),
+            "headline": _headline(rows, problems, steps),
             "problems": [(each, remedy_of(each, visit.actor.access)) for each in problems[:_SHOWN]],
             "more": max(len(problems) - _SHOWN, 0),
             "rows": rows,
             "figures": _figures(visit, rows),
-            "charts": drawn,
-            **bar(visit, span, ""),
-            "marks": await _marks(visit, span) if drawn else [],
+            **over,
         },
     )
 
@@ -52,68 +45,6 @@ async def _problems(visit: Visit) -> Sequence[Problem]:
         return await visit.problems()
     except Forbidden:
         return ()
-
-
-async def _reading(visit: Visit, span: Span) -> figures.Reading | None:
-    """Read the series of the whole store. None for a caller who may not see all queues."""
-    if not visit.actor.access.has(Right.QUEUES):
-        return None
-    return await figures.read(visit.storage, span)
-
-
-async def _charts(visit: Visit, span: Span, reading: figures.Reading | None) -> list[Chart]:
-    if reading is None:
-        return []
-    found = await visit.storage.jobs.error_groups(
-        span.since, span.until, step=span.step, limit=_GROUPS
-    )
-    return figures.charts(span, reading, found.groups)
-
-
-async def _marks(visit: Visit, span: Span) -> list[Mark]:
-    events = await visit.storage.jobs.events(queue="", limit=_EVENTS)
-    actions = (await visit.operator.list_actions(limit=_ACTIONS)).actions
-    did = [
-        Mark(
-            at=each.at,
-            sort="action",
-            text=f"{each.actor}: {sentence(each)}",
-            path=f"/audit/{each.id}",
-        )
-        for each in actions
-        if each.at is not None
-    ]
-    return marks_of(span, marks_of_events(events), did)
-
-
-def bar(visit: Visit, span: Span, page: str) -> dict[str, Any]:
-    """Return the values of the time bar of a page."""
-    root = visit.request.scope.get("root_path", "")
-    kept = {key: value for key, value in span.query.items() if key in ("compare", "at")}
-    chosen = {key: value for key, value in span.query.items() if key != "compare"}
-    given = {key: value for key, value in span.query.items() if key not in ("since", "until")}
-    return {
-        "span": span,
-        "here": link(root, page),
-        "zoomed": link(root, page, **given),
-        "spans": [
-            {
-                "name": name,
-                "href": link(root, page, over=name, **kept),
-                "is_here": name == span.name,
-            }
-            for name in NAMED
-        ],
-        "compares": [
-            {
-                "name": name or "off",
-                "href": link(root, page, **chosen, compare=name),
-                "is_here": name == span.compare,
-            }
-            for name in ("", *COMPARED)
-        ],
-        "at_text": text_of(span.at or visit.now).removesuffix("Z"),
-    }
 
 
 def _figures(visit: Visit, rows: Sequence[Row]) -> list[dict[str, str]]:

@@ -9,13 +9,15 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted
+from forge_jobs.web.pages.board import read_rows
+from forge_jobs.web.pages.charts.over_time import over_time
+from forge_jobs.web.pages.charts.spans import span_of
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
-from forge_jobs.web.pages.words import curve, length, number, term
+from forge_jobs.web.pages.past.views import queues_then
+from forge_jobs.web.pages.words import length, number, term
 
 _ZERO = timedelta(0)
-_MINUTES = 60
-_ENDS = ("succeeded", "failed", "timed_out", "crashed", "rejected", "cancelled")
 _LISTED = 10
 _COUNTED = (
     ("Retrying", "failed"),
@@ -38,32 +40,19 @@ def mark(queue: QueueView) -> str:
 
 async def queues_page(visit: Visit) -> Shown:
     """Show all queues, the worst first."""
-    queues = worst_first((await visit.operator.list_queues()).queues)
-    due = sum(queue.counts.due for queue in queues)
-    running = sum(queue.counts.running for queue in queues)
-    noun = "queue" if len(queues) == 1 else "queues"
+    if visit.parameter("at"):
+        return await queues_then(visit)
+    rows = await read_rows(visit.storage, visit.actor, visit.now)
+    due, running = sum(row.due for row in rows), sum(row.running for row in rows)
+    noun = "queue" if len(rows) == 1 else "queues"
     return Shown(
         template="queues.html",
         title="Queues",
         command="forge-jobs queues list",
         values={
-            "queues": queues,
-            "headline": f"{len(queues)} {noun}: {number(running)} jobs run, {number(due)} are due",
-            "mark": mark,
+            "rows": rows,
+            "headline": f"{len(rows)} {noun}: {number(running)} jobs run, {number(due)} are due",
         },
-    )
-
-
-def worst_first(queues: tuple[QueueView, ...]) -> list[QueueView]:
-    """Sort queues by what keeps them from working, then by how long their oldest job waits."""
-    order = {"bad": 0, "warn": 1, "good": 2, "idle": 3}
-    return sorted(
-        queues,
-        key=lambda queue: (
-            order[mark(queue)],
-            -(queue.counts.oldest_due_for or _ZERO).total_seconds(),
-            queue.name,
-        ),
     )
 
 
@@ -74,14 +63,8 @@ async def queue_page(visit: Visit) -> Shown:
     queue = found.get(name)
     if queue is None:
         raise NotFound(f"there is no queue {name!r}")
-    until = visit.now + timedelta(minutes=1)
-    since = until - timedelta(minutes=_MINUTES)
-    minutes = await visit.storage.jobs.metrics(name, since, until)
-    ended = [0] * _MINUTES
-    for each in minutes:
-        index = int((each.minute - since).total_seconds() // 60)
-        if 0 <= index < _MINUTES:
-            ended[index] += sum(each.counts.get(end, 0) for end in _ENDS)
+    given = {key: value for key, value in visit.request.query_params.items() if key != "at"}
+    over, _ = await over_time(visit, span_of(given, visit.now), name)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
     page = await visit.operator.list_jobs(waiting, limit=_LISTED)
     objective = None
@@ -98,8 +81,7 @@ async def queue_page(visit: Visit) -> Shown:
             "sentence": _sentence(queue),
             "deeds": _deeds(visit, queue),
             "figures": _figures(visit, queue),
-            "flow": curve(ended) if any(ended) else None,
-            "ended": sum(ended),
+            **over,
             "settings": _settings(queue),
             "objective": _objective(objective) if objective else None,
             "may_set": visit.actor.access.allows("set_queue"),

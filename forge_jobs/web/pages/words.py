@@ -83,6 +83,13 @@ def when(at: datetime | None, now: datetime) -> Markup:
     )
 
 
+def exactly(at: datetime) -> Markup:
+    """An instant in full, UTC, which a script may show in another zone."""
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.astimezone(UTC).isoformat(), moment(at)
+    )
+
+
 def moment(at: datetime | None) -> str:
     """An instant in full, UTC."""
     return NONE if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -27,6 +27,8 @@
     }
     return length(seconds);
   };
+  const lengths = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
+    7200, 14400, 28800, 86400, 172800, 604800, 2592000];
   const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
   const said = (line, value) =>
     value === null || value === undefined ? "\u2013" : (line.seconds ? length : number)(value);
@@ -87,7 +89,8 @@
         grid: { show: axes.length === 1, stroke: faint, width: 1 },
         ticks: { show: false },
         font: "11px sans-serif",
-        size: 48,
+        size: 56,
+        incrs: seconds ? lengths : undefined,
         values: (chart, found) => found.map((value) => (seconds ? brief(value) : number(value))),
       });
     }

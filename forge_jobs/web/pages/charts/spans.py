@@ -102,14 +102,13 @@ def _span(name: str, since: datetime, until: datetime, at: datetime | None, comp
     )
 
 
-def around(at: datetime, span: Span) -> dict[str, datetime]:
-    """Return instants beside a minute to go to: a minute and an hour before and after."""
-    return {
-        "an hour earlier": at - HOUR,
-        "a minute earlier": at - MINUTE,
-        "a minute later": at + MINUTE,
-        "an hour later": at + HOUR,
-    }
+def around(at: datetime, length: timedelta) -> dict[str, datetime]:
+    """Return instants beside a minute, or beside an hour, to go to."""
+    if length == HOUR:
+        return {"a day earlier": at - 24 * HOUR, "an hour earlier": at - HOUR,
+                "an hour later": at + HOUR, "a day later": at + 24 * HOUR}  # fmt: skip
+    return {"an hour earlier": at - HOUR, "a minute earlier": at - MINUTE,
+            "a minute later": at + MINUTE, "an hour later": at + HOUR}  # fmt: skip
 
 
 def text_of(at: datetime) -> str:

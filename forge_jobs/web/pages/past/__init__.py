@@ -1,0 +1,1 @@
+"""Pages as they were at an earlier minute."""
