@@ -184,7 +184,7 @@ async def test_files_of_the_host_application_do_not_run_in_the_pages(
         page = await browser.new_page()
         await page.goto(f"{site.address}/")
         assert await page.evaluate("document.styleSheets[0].cssRules.length") > 10
-        own = await page.locator("link[rel=stylesheet]").get_attribute("href")
+        own = await page.locator("link[rel=stylesheet]").first.get_attribute("href")
         host = site.address.removesuffix(prefix)
         elsewhere = host.replace("127.0.0.1", "localhost")
         loaded = await page.evaluate(
