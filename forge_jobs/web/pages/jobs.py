@@ -13,9 +13,11 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
 from forge_jobs.operating.access import Right
+from forge_jobs.operating.jobs.documents import JobView
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.job.code import as_command, as_python
 from forge_jobs.web.pages.job.editing import may_edit
 from forge_jobs.web.pages.job.life import strip_of
 from forge_jobs.web.pages.words import pretty, term
@@ -134,6 +136,8 @@ async def job_page(visit: Visit) -> Shown:
             "result": None if job.result is None else pretty(job.result),
             "strip": strip_of(life, visit.now),
             "life": life,
+            "code": _code(visit, job),
+            "group": next((each.error_group for each in reversed(job.errors)), ""),
             "pods": pods,
             "event_class": _event_class,
         },
@@ -153,3 +157,10 @@ def _event_class(event: TimelineEvent) -> str:
     if event.kind is EventKind.FINISHED:
         return "good" if event.detail.startswith("succeeded") else "bad"
     return _EVENT_CLASS.get(event.kind, "")
+
+
+def _code(visit: Visit, job: JobView) -> tuple[str, ...]:
+    """Return a copy of the job as code. Without the right to payloads there is none."""
+    if not visit.actor.access.payloads or not job.payload.startswith("{"):
+        return ()
+    return as_command(job), as_python(job)
