@@ -164,6 +164,7 @@ TRACES = (
 )
 
 _EXPORT = "forge_jobs/cli/commands/operating/export.py"
+_NAMES = "forge_jobs/cli/commands/terminal/names.py"
 
 
 def _of_export(name: str, file: str, old: str, new: str, test: str) -> Bug:
@@ -200,12 +201,20 @@ EXPORT = (
         "            pass\n",
         "payloads_need_the_right_and_closed_queues_are_not_there",
     ),
-    _of_export(
-        "names: a shell waits for a silent store",
-        "forge_jobs/cli/commands/terminal/names.py",
-        "        with contextlib.suppress(BaseException):\n            found.extend(read())\n",
-        "        found.extend(read())\n",
-        "without_a_store_nothing_is_offered_and_nothing_is_said",
+    Bug(
+        "names: a prompt shows the words of an error",
+        (
+            "tests/cli/terminal/test_export.py::"
+            "test_without_a_store_nothing_is_offered_and_nothing_is_said",
+        ),
+        (
+            Edit(_NAMES, "with contextlib.suppress(BaseException):", "if True:"),
+            Edit(
+                _NAMES,
+                "    with _without_stderr():\n        thread",
+                "    if True:\n        thread",
+            ),
+        ),
     ),
 )
 
