@@ -35,6 +35,8 @@ STOP_POINTS = frozenset(
         "actions:before",
         "actions:committed",
         "requests:read",
+        "actions:recorded",
+        "actions:changed",
         "stop:drained",
         "stop:leaving",
         "migrate:step",
@@ -42,9 +44,10 @@ STOP_POINTS = frozenset(
 )
 """``before``: the store has not been asked. ``read``: the store has answered, and the write that
 rests on the answer has not begun. ``committed``: the store has taken the write, and the process has
-not seen that yet. ``run:start`` and ``run:end`` are before and after a handler. ``stop:drained`` is
-after the last handler of a stop, ``stop:leaving`` before the pod is unregistered. ``migrate:step``
-is within transaction of a migration, after one of its statements."""
+not seen that yet. ``actions:recorded`` is before a change of one value, ``actions:changed`` after
+that and before the record says so. ``run:start`` and ``run:end`` are before and after a handler.
+``stop:drained`` is after the last handler of a stop, ``stop:leaving`` before the pod is
+unregistered. ``migrate:step`` is within transaction of a migration, after one of its statements."""
 
 ARMED: dict[str, Action] = {}
 """Point -> action. Look here before calling :func:`reach`."""

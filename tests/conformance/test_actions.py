@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
@@ -21,6 +23,7 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange
+from forge_jobs.storage.actions import action_of
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     QUEUE,
@@ -279,3 +282,24 @@ async def test_changed_jobs_are_known_for_a_week_and_records_for_400_days(
     await storage.jobs.put_action(an_action())
     with pytest.raises(NotFound):
         await storage.jobs.get_action(action.id)
+
+
+async def test_an_action_on_one_thing_is_settled_once(storage: Storage) -> None:
+    begun = an_action(which=None, verb="pause_queue", target=QUEUE, settled=ActionState.RUNNING)
+    begun = structs.replace(begun, queues=(), before="false")
+    assert (await storage.jobs.put_action(begun)).state is ActionState.RUNNING
+    done = structs.replace(begun, after="true", settled=ActionState.DONE)
+    settled = await storage.jobs.settle_action(done)
+    assert (settled.state, settled.action.after) == (ActionState.DONE, "true")
+    late = structs.replace(begun, after="false", settled=ActionState.ABORTED)
+    assert await storage.jobs.settle_action(late) == settled
+    assert await storage.jobs.get_action(begun.id) == settled
+    assert (await storage.jobs.actions(limit=1)) == [settled]
+    with pytest.raises(NotFound):
+        await storage.jobs.settle_action(structs.replace(done, id=new_job_id()))
+
+
+async def test_a_record_of_an_earlier_release_is_done(storage: Storage) -> None:
+    old = msgspec.json.decode(msgspec.json.encode(an_action(which=None)))
+    del old["settled"]
+    assert action_of(msgspec.json.encode(old)).settled is ActionState.DONE

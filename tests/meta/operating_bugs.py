@@ -181,6 +181,52 @@ COMMANDS = (
     ),
 )
 
+SETTLED = (
+    _bug(
+        "record: a change is recorded as made before it is",
+        "actions/recording",
+        "before=before, settled=ActionState.RUNNING)",
+        "before=before)",
+        "continuing.py",
+    ),
+    _bug(
+        "record: a change without an answer counts as refused",
+        "actions/recording",
+        "except Unavailable:\n            # Perhaps",
+        "except Conflict:\n            # Perhaps",
+        "continuing.py::test_a_change_without_an_answer_is_settled_by_what_is_there",
+    ),
+    _bug(
+        "record: an action that moves is taken from its driver",
+        "actions/continuing",
+        "if self._seen.get(name) == each]",
+        "if name in self._seen]",
+        "continuing.py::test_an_action_that_moves_is_left_to_its_driver",
+    ),
+    Bug(
+        "record: a settled record is settled again",
+        ("tests/conformance/test_actions.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/actions/records.py",
+                "if row is not None and action_of(row.document).settled is ActionState.RUNNING:",
+                "if row is not None:",
+            ),
+        ),
+    ),
+    Bug(
+        "record: no pod goes on with what has stood still",
+        ("tests/cluster/test_actions.py",),
+        (
+            Edit(
+                "forge_jobs/runtime/pod/loops.py",
+                "            await self._actions.go_on_once()\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+)
+
 _STEPS = ("tests/conformance/test_actions.py",)
 
 ACTIONS = (
@@ -302,4 +348,5 @@ OPERATING_BUGS: tuple[Bug, ...] = (
     *PAGES,
     *SHOWN,
     *COMMANDS,
+    *SETTLED,
 )

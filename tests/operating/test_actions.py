@@ -141,6 +141,7 @@ async def test_every_action_leaves_a_record(storage: Storage) -> None:
         kept = (await ada.list_actions()).actions
     assert [each.verb for each in kept] == [
         "delete_queue",
+        "delete_jobs",
         "cancel_jobs",
         "set_limit",
         "pause_queue",

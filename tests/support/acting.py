@@ -1,6 +1,8 @@
 """A driver of an action that dies.
 
 ``python -m tests.support.acting URL ACTION POINT VISIT MARKER``
+
+``pause:NAME`` for ACTION pauses a queue instead.
 """
 
 import asyncio
@@ -22,7 +24,10 @@ async def _drive(url: str, action_id: str) -> None:
         await open_storage(url) as storage,
         Operator(storage, Actor(name="driver", access=ALL)) as operator,
     ):
-        await operator.continue_action(action_id)
+        if action_id.startswith("pause:"):
+            await operator.pause_queue(action_id.removeprefix("pause:"))
+        else:
+            await operator.continue_action(action_id)
 
 
 if __name__ == "__main__":

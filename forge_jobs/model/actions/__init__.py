@@ -28,7 +28,7 @@ class ActionState(StrEnum):
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """An action of an operator. Never changes once stored.
+    """An action of an operator. Stays as it was stored, except that one on one thing is settled.
 
     :param id: a ULID
     :param at: the store's time when the action was stored, filled in by the store
@@ -42,6 +42,8 @@ class Action(Struct, frozen=True, kw_only=True):
     :param before: JSON text of the value before. "" for none
     :param after: JSON text of the value after. "" for none
     :param undoes: the id of the action that this one takes back
+    :param settled: of an action on one: running from before the change until the change is known
+        to be made, or aborted when nothing was changed or that is not known
     """
 
     id: str
@@ -57,6 +59,7 @@ class Action(Struct, frozen=True, kw_only=True):
     after: str = ""
     reason: str = ""
     undoes: str = ""
+    settled: ActionState = ActionState.DONE
 
 
 class ActionPart(Struct, frozen=True, kw_only=True):
@@ -89,6 +92,8 @@ class ActionRecord(Struct, frozen=True, kw_only=True):
     @property
     def state(self) -> ActionState:
         """Running while a part is or is not known, then aborted if any part was."""
+        if self.action.settled is not ActionState.DONE:
+            return self.action.settled
         states = {part.state for part in self.parts}
         if self.silent or ActionState.RUNNING in states:
             return ActionState.RUNNING

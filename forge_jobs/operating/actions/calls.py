@@ -1,5 +1,7 @@
 """Actions on many jobs, the records of all actions, and their undo."""
 
+from functools import partial
+
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.actions import ActionRecord, check_action_id
 from forge_jobs.model.filters import JobFilter, Refusal
@@ -190,15 +192,11 @@ class ActionCalls(EditCalls):
                 "there now, and set what you want"
             )
         undone = self._action(
-            action.verb,
-            target=action.target,
-            before=now,
-            after=action.before,
-            undoes=action.id,
-            reason=f"undo of {action.id}",
+            action.verb, target=action.target, undoes=action.id, reason=f"undo of {action.id}"
         )
-        await value.write(self.storage, action.target, action.before)
-        return self._shown(await self.storage.jobs.put_action(undone))
+        write = partial(value.write, self.storage, action.target, action.before)
+        _, settled = await self._change_one(undone, write)
+        return self._shown(settled)
 
     async def _record(self, action_id: str) -> ActionRecord:
         self.actor.need(Right.READ)

@@ -1,17 +1,19 @@
 """The records of actions, and the steps of those on many jobs."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import structs
 
 from forge_jobs import stop_points
-from forge_jobs.errors import Conflict
+from forge_jobs.errors import Conflict, ForgeJobsError, Unavailable
 from forge_jobs.model.actions import Action, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.operating.actions.values import Value, value_of
+from forge_jobs.operating.actions.values import value_of
 from forge_jobs.operating.base import Calls
+from forge_jobs.storage.protocols import Storage
 
 VERBS: Mapping[str, str] = {
     "cancel_jobs": "cancel",
@@ -64,37 +66,65 @@ class RecordedCalls(Calls):
         return Action(**(values | parts))  # type: ignore[arg-type]
 
     async def _drive(self, action: Action, heard: _Heard = _unheard) -> ActionRecord:
-        """Take the steps that are left, also of a driver that has died.
-
-        Beside another driver each of the steps is taken by one of them.
-        """
-        verb: Callable[..., Awaitable[BulkOutcome]] | None = None
-        if action.verb in VERBS:
-            verb = getattr(self.storage.jobs, VERBS[action.verb])
-        try:
-            while True:
-                record = await self.storage.jobs.get_action(action.id)
-                running = [part for part in record.parts if part.state is ActionState.RUNNING]
-                if verb is None or action.which is None or not running:
-                    return record
-                for part in running:
-                    await _take_steps(verb, action, part.queue, part.cursor, heard)
-        finally:
-            self.storage.jobs.announce_changes(None)
+        return await drive(self.storage, action, heard)
 
     async def _recorded(self, verb: str, target: str, change: Callable[[], Awaitable[R]]) -> R:
-        """Change one value, and store the record with the value before and after."""
-        value = value_of(verb)
-        before = await _read(value, self, target)
-        changed = await change()
-        after = await _read(value, self, target)
-        action = self._action(verb, target=target, before=before, after=after)
-        await self.storage.jobs.put_action(action)
+        """Change one value, with a record of the value before and after."""
+        changed, _ = await self._change_one(self._action(verb, target=target), change)
         return changed
 
+    async def _change_one(
+        self, action: Action, change: Callable[[], Awaitable[R]]
+    ) -> tuple[R, ActionRecord]:
+        """Store the record, change one value, and settle the record.
 
-async def _read(value: Value | None, calls: Calls, target: str) -> str:
-    return "" if value is None else await value.read(calls.storage, target)
+        A program that dies in between leaves a record that runs: ``Continuing`` settles that one.
+        """
+        jobs, value = self.storage.jobs, value_of(action.verb)
+        before = "" if value is None else await value.read(self.storage, action.target)
+        action = structs.replace(action, before=before, settled=ActionState.RUNNING)
+        record = await jobs.put_action(action)
+        if stop_points.ARMED:
+            await stop_points.reach("actions:recorded")
+        try:
+            changed = await change()
+        except Unavailable:
+            # Perhaps the store has made the change.
+            raise
+        except ForgeJobsError:
+            await jobs.settle_action(
+                structs.replace(action, after=before, settled=ActionState.ABORTED)
+            )
+            raise
+        if stop_points.ARMED:
+            await stop_points.reach("actions:changed")
+        with suppress(Unavailable):
+            # The change is made. Another program settles the record when this one cannot.
+            after = "" if value is None else await value.read(self.storage, action.target)
+            record = await jobs.settle_action(
+                structs.replace(action, after=after, settled=ActionState.DONE)
+            )
+        return changed, record
+
+
+async def drive(storage: Storage, action: Action, heard: _Heard = _unheard) -> ActionRecord:
+    """Take the steps that are left, also of a driver that has died.
+
+    Beside another driver each of the steps is taken by one of them.
+    """
+    verb: Callable[..., Awaitable[BulkOutcome]] | None = None
+    if action.verb in VERBS:
+        verb = getattr(storage.jobs, VERBS[action.verb])
+    try:
+        while True:
+            record = await storage.jobs.get_action(action.id)
+            running = [part for part in record.parts if part.state is ActionState.RUNNING]
+            if verb is None or action.which is None or not running:
+                return record
+            for part in running:
+                await _take_steps(verb, action, part.queue, part.cursor, heard)
+    finally:
+        storage.jobs.announce_changes(None)
 
 
 async def _take_steps(

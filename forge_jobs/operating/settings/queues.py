@@ -5,7 +5,6 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from forge_jobs.clients.bulk import in_batches
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.names import check_name, check_queue
@@ -140,7 +139,9 @@ class QueueCalls(RecordedCalls):
         gone = 0
         if with_jobs:
             which = JobFilter(queues=(name,))
-            gone = (await in_batches(self.storage.jobs.delete, which)).changed
+            action = self._action("delete_jobs", which=which, queues=(name,))
+            record = await self._drive((await self.storage.jobs.put_action(action)).action)
+            gone = sum(part.changed for part in record.parts)
         await self._recorded("delete_queue", name, lambda: self.storage.config.delete_queue(name))
         schedules = await self.storage.cron.schedules()
         left = tuple(each.spec.name for each in schedules if each.spec.queue == name)

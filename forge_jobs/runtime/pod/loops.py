@@ -8,6 +8,7 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
+from forge_jobs.operating.actions.continuing import Continuing
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once, sweep_once
@@ -35,6 +36,9 @@ _SWEEP_EVERY = 5
 """Reaper intervals between two passes that also look for expired jobs and dead pods."""
 
 _SWEEP_STORE_EVERY = timedelta(minutes=1)
+
+_CONTINUE_EVERY = timedelta(seconds=30)
+"""Between two looks for actions of operators whose program has died."""
 
 _MOVE_ON_AFTER = timedelta(seconds=1)
 """Between two passes that bring a store to its newest layout."""
@@ -91,6 +95,7 @@ class PodLoops:
             series=settings.keep_series,
         )
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
+        self._actions = Continuing(plan.storage)
         self._revivals = BisectingSender("the revival of job", clock=plan.clock)
         self._deliveries = BisectingSender("the handover to child", clock=plan.clock)
         self._sent_letters = BisectingSender("the letter", clock=plan.clock)
@@ -111,6 +116,7 @@ class PodLoops:
             self._loop("rollup", self._roll_up, settings.rollup_interval),
             self._loop("gauges", self._measure, settings.rollup_interval),
             self._loop("cleanup", self._clean_up, settings.cleanup_interval),
+            self._loop("actions", self._continue, _CONTINUE_EVERY),
             self._loop("sweep", self._sweep, _SWEEP_STORE_EVERY),
             self._loop("events", self._flush, settings.event_flush_interval),
             telling,
@@ -210,6 +216,11 @@ class PodLoops:
         if self.memory.is_leader():
             swept = await sweep_once(self._plan.storage.jobs, events=self._events)
             return _MOVE_ON_AFTER if swept.moved else None
+        return None
+
+    async def _continue(self) -> timedelta | None:
+        if self.memory.is_leader():
+            await self._actions.go_on_once()
         return None
 
     async def _seed(self) -> timedelta | None:

@@ -156,6 +156,15 @@ class OperatedStore(EditedStore, WaitingStore, Protocol):
         """
         ...
 
+    async def settle_action(self, action: Action) -> ActionRecord:
+        """Put a settled record in the place of one that was stored as running, see ``settled``.
+
+        One step: of several such calls one counts. A record that is settled stays as it is.
+
+        :raises NotFound: no such action
+        """
+        ...
+
     async def action_jobs(
         self, action_id: str, *, beyond: str | None = None, limit: int = 1000
     ) -> list[JobId]:

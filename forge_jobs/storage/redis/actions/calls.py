@@ -27,6 +27,10 @@ class RecordCalls:
         """See ``OperatedStore``."""
         return await records.abort_action(self._database, action_id)
 
+    async def settle_action(self, action: Action) -> ActionRecord:
+        """See ``OperatedStore``."""
+        return await records.settle_action(self._database, action)
+
     async def action_jobs(
         self, action_id: str, *, beyond: str | None = None, limit: int = 1000
     ) -> list[JobId]:

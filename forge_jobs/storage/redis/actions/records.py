@@ -76,6 +76,18 @@ async def abort_action(db: Database, action_id: str) -> ActionRecord:
     return await get_action(db, action_id)
 
 
+async def settle_action(db: Database, action: Action) -> ActionRecord:
+    """See ``JobStore.settle_action``."""
+    document = document_of(action)
+    for stored in await _stored(db, [action.id], "", 0):
+        if action_of(stored.document).settled is ActionState.RUNNING:
+            request = request_of(
+                "settle_action", id=action.id, before=stored.document, document=document
+            )
+            await db.run_one("settle_action", db.keys.fleet, request, bool)
+    return await get_action(db, action.id)
+
+
 async def action_jobs_of(
     db: Database, action_id: str, beyond: str | None, limit: int
 ) -> list[JobId]:

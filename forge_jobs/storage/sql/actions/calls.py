@@ -27,6 +27,10 @@ class RecordCalls:
         """See ``OperatedStore``."""
         return await self._database.write(lambda tx: records.abort_action(tx, action_id))
 
+    async def settle_action(self, action: Action) -> ActionRecord:
+        """See ``OperatedStore``."""
+        return await self._database.write(lambda tx: records.settle_action(tx, action))
+
     async def action_jobs(
         self, action_id: str, *, beyond: str | None = None, limit: int = 1000
     ) -> list[JobId]:

@@ -26,6 +26,8 @@ from forge_jobs.storage.sql.base.transaction import Tx
 _FORGOTTEN_AT_ONCE = 1_000
 
 _ONE = select(actions).where(actions.c.id == bindparam("action"), actions.c.at > bindparam("since"))
+_LOCKED = _ONE.with_for_update()
+_SETTLE = update(actions).where(actions.c.id == bindparam("action"))
 _PUT = insert(actions)
 _PUT_PARTS = insert(action_parts)
 _NEWEST = (
@@ -140,6 +142,15 @@ def abort_action(tx: Tx, action_id: str) -> ActionRecord:
     get_action(tx, action_id)
     tx.execute(_ABORT, {"action": action_id})
     return get_action(tx, action_id)
+
+
+def settle_action(tx: Tx, action: Action) -> ActionRecord:
+    """See ``JobStore.settle_action``."""
+    document = document_of(action)
+    row = tx.execute(_LOCKED, {"action": action.id, "since": tx.now - RECORDS_KEPT_US}).first()
+    if row is not None and action_of(row.document).settled is ActionState.RUNNING:
+        tx.execute(_SETTLE.values(document=document), {"action": action.id})
+    return get_action(tx, action.id)
 
 
 def action_jobs_of(tx: Tx, action_id: str, beyond: str | None, limit: int) -> list[JobId]:
