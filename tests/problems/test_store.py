@@ -7,9 +7,12 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import PodGauges, PodLease, StoreCall
+from forge_jobs.operating.health.examining import examine
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
 from forge_jobs.storage.protocols import Storage, StoreReport
 from tests.problems.conftest import MINUTE, SECOND, Fleet
+from tests.support.factories import new_job
+from tests.support.faulty import Faults, faulty
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +107,22 @@ async def test_a_store_whose_room_is_nearly_used(
     found: list[Problem] = await fleet.all()
     assert [each.code for each in found] == ([Code.STORE_FULL] if used else [])
     assert all(used in each.evidence for each in found)
+
+
+async def test_an_examination_reads_one_job_of_a_late_queue_and_few_queues(
+    storage: Storage, fleet: Fleet, clock: ManualClock, lease: PodLease
+) -> None:
+    names = [f"late{number:02}" for number in range(12)]
+    await fleet.start(*names)
+    for name in names:
+        await storage.jobs.enqueue([new_job(queue=name) for _ in range(20)])
+    clock.advance(60 * MINUTE)
+    faults = Faults()
+
+    found = await examine(faulty(storage, faults))
+
+    late = [each.text for each in found if each.check == "oldest due"]
+    assert len(late) == 6
+    assert late[-1] == "and 7 queues more"
+    assert faults.calls["list"] <= 10
+    assert faults.calls.total() <= 80

@@ -23,7 +23,7 @@ State = Literal["ok", "warn", "fail"]
 _TOLERATED_WAIT = timedelta(minutes=1)
 _PAGES, _PAGE = 5, 1000
 _KINDS = 5
-_DESCRIBED = 20
+_DESCRIBED = 5
 _ZERO = timedelta(0)
 
 
@@ -170,13 +170,13 @@ async def _dead(storage: Storage, queue: _Queue) -> _Result:
 
 
 async def _overdue(storage: Storage, queue: _Queue) -> _Result:
-    waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
-    able = [job for job in waiting if job.hold is None]
+    which = JobFilter(queues=(queue.name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
+    able = (await storage.jobs.list(which, order="due", limit=1)).jobs
     text = f"a job of {queue.name!r} has been due for {duration(_wait(queue))}"
     help = remedies.list_jobs(queue.name, JobStatus.PENDING)
     if not able:
         return "warn", text, help
-    oldest = min(able, key=lambda job: (job.due_at, job.id))
+    [oldest] = able
     async with JobClient(storage) as client:
         told = await client.explain(oldest.id)
     return "warn", f"{text}: {oldest.id}, {told.text}", told.help or help
