@@ -126,6 +126,20 @@ async def test_a_refused_call_ends_nothing(storage: Storage, clock: ManualClock)
     assert (await get_job(storage, held)).status is JobStatus.PENDING
 
 
+@pytest.mark.parametrize("first", ["stored", "changed"])
+async def test_what_the_same_call_wrote_holds_the_key_even_when_it_came_too_late(
+    storage: Storage, clock: ManualClock, first: str
+) -> None:
+    if first == "changed":
+        await ask(storage, keyed("replace"))
+    late = keyed("replace", 2, expires_at=clock.now())
+    holder, other = await storage.jobs.enqueue([late, keyed("keep", 3)])
+    assert (other.job_id, other.deduplicated) == (holder.job_id, True)
+    outcome = await ask(storage, keyed("keep", 4))
+    assert not outcome.deduplicated
+    await assert_expired(storage, holder.job_id)
+
+
 async def test_a_repeat_of_the_request_ends_nothing(storage: Storage, clock: ManualClock) -> None:
     request = expiring(clock)
     await ask(storage, request)

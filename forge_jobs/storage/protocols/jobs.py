@@ -73,7 +73,8 @@ class JobStore(
           ended, in whichever way. The next requests change that follow-up
 
         A holder that waits and has expired first ends as :meth:`expire` ends one, in the same step.
-        The request is decided without that holder. A call that fails ends none.
+        The request is decided without that holder. A call that fails ends none. A holder that the
+        same call stored or changed stays the holder, also when its request came too late.
 
         Without an active holder the request is stored, in mode ``cooldown`` unless a request in
         that mode was stored less than its ``window`` ago, whatever has become of its job. Only a

@@ -40,6 +40,7 @@ class _Call:
         self._world = world
         self._stands_for: dict[JobId, JobId] = {}
         self._missing: list[JobId] = []
+        self._written: set[JobId] = set()
 
     def check_parents(self) -> None:
         """Refuse the call when a parent is missing. A conflict of any request comes first."""
@@ -78,12 +79,13 @@ class _Call:
         return self._drop(request, held[0].id)
 
     def _end_expired(self, queue: str, key: str) -> None:
-        """End jobs that hold the key, wait, and have expired."""
+        """End jobs that hold the key, wait, and have expired before the call."""
         world = self._world
         expired = [
             job.id
             for job in world.holders(queue, key)
             if job.status is not JobStatus.IN_PROGRESS and world.is_expired(job)
+            if job.id not in self._written
         ]
         if expired:
             # Copies: a refused call ends nothing.
@@ -125,6 +127,7 @@ class _Call:
         if due <= world.now:
             # A due job keeps the place in the queue.
             due = min(job.due_at, world.now)
+        self._written.add(job.id)
         world.replacements[request.id] = (job.id, world.now + REPLACEMENT_KEPT)
         world.jobs[job.id] = replace(
             job,
@@ -167,6 +170,7 @@ class _Call:
         parents = self._parents(request)
         world.declare(request.queue)
         world.count(request.queue, Cause.ENQUEUED)
+        self._written.add(request.id)
         job = world.jobs[request.id] = ModelJob(
             request=request,
             payload=request.payload,
