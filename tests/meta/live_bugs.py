@@ -97,4 +97,32 @@ LIVE_BUGS: tuple[Bug, ...] = (
         "pass",
         f"{_WEB}one_stream_too_many_is_told_when_to_come_again",
     ),
+    _bug(
+        "a condition is not looked at",
+        "web/api/conditions",
+        'known != ["*"] and f\'"{tag}"\' not in known',
+        "False",
+        "tests/web/test_conditions.py::test_settings_of_a_queue_are_changed_as_they_were_seen",
+    ),
+    _bug(
+        "conditions are checked side by side",
+        "web/api/conditions",
+        "await stack.enter_async_context(self._one_at_a_time)",
+        "pass",
+        "tests/web/test_conditions.py::test_of_ten_who_saw_the_same_one_changes",
+    ),
+    _bug(
+        "a condition tells of a closed queue",
+        "web/api/conditions",
+        "if not operator.actor.sees(name):",
+        "if False:",
+        "tests/web/test_conditions.py::test_a_condition_tells_nothing_of_what_is_closed",
+    ),
+    _bug(
+        "a condition is ignored where none is possible",
+        "web/api/conditions",
+        "if tag_of is None:\n            raise",
+        "if tag_of is None:\n            return\n            raise",
+        "tests/web/test_conditions.py::test_a_condition_where_none_is_possible_is_refused",
+    ),
 )

@@ -1,13 +1,22 @@
 """Documents of queues, schedules and rate limits."""
 
+import hashlib
 from datetime import datetime
 from typing import ClassVar
 
+import msgspec
 from msgspec import Struct
 
 from forge_jobs.model.queues import QueueCounts, QueueState, RateLimitState
 from forge_jobs.model.schedules import Schedule, ScheduleSpec
+from forge_jobs.operating.documents import plain
 from forge_jobs.operating.metrics.latencies import Percentiles
+
+
+def tag_of(record: Struct) -> str:
+    """Return the tag of settings, the same for the same values in any process."""
+    text = msgspec.json.encode(plain(record), order="sorted")
+    return hashlib.blake2b(text, digest_size=12).hexdigest()
 
 
 class QueueView(QueueState, frozen=True, kw_only=True):
@@ -17,6 +26,8 @@ class QueueView(QueueState, frozen=True, kw_only=True):
     :param pods: how many live pods serve the queue
     :param unserved: jobs wait and no live pod serves the queue
     :param standing: how the queue stands, in words
+    :param etag: of the settings. Over HTTP a change with ``If-Match: "ETAG"`` is refused when the
+        settings have changed since
     """
 
     counts: QueueCounts
@@ -24,6 +35,7 @@ class QueueView(QueueState, frozen=True, kw_only=True):
     pods: int
     unserved: bool
     standing: str
+    etag: str
     run: Percentiles
     total: Percentiles
 
@@ -35,10 +47,14 @@ class SpecView(ScheduleSpec, frozen=True, kw_only=True):
 
 
 class ScheduleView(Schedule, frozen=True, kw_only=True):
-    """A schedule, and how the schedule stands, in words."""
+    """A schedule, and how the schedule stands, in words.
+
+    :param etag: of the definition as the actor sees the definition, see :class:`QueueView`
+    """
 
     spec: SpecView
     standing: str
+    etag: str
 
 
 class Queues(Struct, frozen=True):

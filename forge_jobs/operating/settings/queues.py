@@ -23,7 +23,7 @@ from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, widened
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, QueueStats, read_stats
-from forge_jobs.operating.settings.documents import Queues, QueueView
+from forge_jobs.operating.settings.documents import Queues, QueueView, tag_of
 from forge_jobs.operating.words import duration
 
 NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
@@ -181,6 +181,7 @@ def _view(
         pods=len(pods),
         unserved=unserved,
         standing=standing(state, unserved=unserved),
+        etag=tag_of(state.settings),
         run=stats.run,
         total=stats.total,
     )

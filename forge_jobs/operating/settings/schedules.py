@@ -22,7 +22,13 @@ from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, widened
-from forge_jobs.operating.settings.documents import Fires, Schedules, ScheduleView, SpecView
+from forge_jobs.operating.settings.documents import (
+    Fires,
+    Schedules,
+    ScheduleView,
+    SpecView,
+    tag_of,
+)
 from forge_jobs.policy.cron import parse_cron
 from forge_jobs.privacy.secrets import HIDDEN
 from forge_jobs.storage.protocols import CronStore
@@ -181,7 +187,8 @@ class ScheduleCalls(RecordedCalls):
         spec = widened(SpecView, stored.spec)
         if not self.actor.access.payloads:
             spec = structs.replace(spec, payload=f'"{HIDDEN}"', metadata="{}")
-        return widened(ScheduleView, stored, spec=spec, standing=_standing(stored))
+        standing = _standing(stored)
+        return widened(ScheduleView, stored, spec=spec, standing=standing, etag=tag_of(spec))
 
 
 def _standing(stored: Schedule) -> str:

@@ -16,6 +16,7 @@ from forge_jobs.operating.live.documents import LiveLost, LiveState
 from forge_jobs.operating.operations import API
 from forge_jobs.operating.settings import documents as of_settings
 from forge_jobs.web.api.binding import Argument, Bound, bound_operations
+from forge_jobs.web.api.conditions import HEADER, TAGS
 from forge_jobs.web.problems import MEDIA_TYPE, TITLES, Problem
 
 _JSON = "application/json"
@@ -179,6 +180,8 @@ def _operation(bound: Bound, by_type: dict[int, Any]) -> dict[str, Any]:
                 "schema": {"type": "string", "minLength": 1, "maxLength": 200},
             }
         )
+    if bound.operation.name in TAGS:
+        parameters.append({"name": HEADER, "in": "header", "schema": {"type": "string"}})
     if parameters:
         described["parameters"] = parameters
     if bound.body is not None:

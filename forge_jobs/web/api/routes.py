@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from forge_jobs.operating.operator import Operator
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.api.binding import ALL_JOBS, Bound, bound_operations
 from forge_jobs.web.api.bodies import NewJobBody, WhichBody
+from forge_jobs.web.api.conditions import TAGS, Conditions
 from forge_jobs.web.api.document import openapi
 from forge_jobs.web.problems import Refused
 from forge_jobs.web.values import tagged
@@ -47,10 +49,11 @@ def api_routes(source: Source) -> list[Route]:
     by_path: dict[str, dict[str, Bound]] = {}
     for bound in bound_operations():
         by_path.setdefault(bound.path, {})[bound.method] = bound
+    conditions = Conditions()
     # Routes without names in braces first: /jobs/cancel is no job.
     paths = sorted(by_path, key=lambda path: ("{" in path, path))
     routes = [
-        Route(API + path, _endpoint(source, by_path[path]), methods=list(by_path[path]))
+        Route(API + path, _endpoint(source, by_path[path], conditions), methods=list(by_path[path]))
         for path in paths
     ]
     return [Route(f"{API}/openapi.json", _described), *routes]
@@ -62,7 +65,7 @@ async def _described(request: Request) -> Response:
 
 
 def _endpoint(
-    source: Source, by_method: dict[str, Bound]
+    source: Source, by_method: dict[str, Bound], conditions: Conditions
 ) -> Callable[[Request], Awaitable[Response]]:
     async def serve(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -70,10 +73,18 @@ def _endpoint(
         actor: Actor = structs.replace(request.state.actor, surface="api")
         storage = source.storage()
         arguments = await _arguments(bound, request, storage, actor)
-        async with Operator(storage, actor) as operator:
-            value = await getattr(operator, bound.operation.name)(**arguments)
+        name = bound.operation.name
+        async with AsyncExitStack() as stack:
+            operator = await stack.enter_async_context(Operator(storage, actor))
+            about = str(arguments.get("name", ""))
+            await conditions.enter(stack, operator, name, about, request.headers)
+            value = await getattr(operator, name)(**arguments)
+            tag = await TAGS[name](operator, about) if name in TAGS else None
         # Payloads stay byte for byte: no white space of theirs is touched.
-        return tagged(request, msgspec.json.encode(plain(value)), JSON)
+        answer = tagged(request, msgspec.json.encode(plain(value)), JSON)
+        if tag is not None:
+            answer.headers["ETag"] = f'"{tag}"'
+        return answer
 
     return serve
 
