@@ -5,7 +5,7 @@ import contextlib
 import ipaddress
 import secrets
 from collections.abc import Collection, Mapping
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -72,6 +72,7 @@ class Guard:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1000})
             return
+        scope = _with_prefix(scope)
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         sending = _Sending(send, request_id, policy(scope.get("root_path", "")))
@@ -110,6 +111,20 @@ class Guard:
                 "call by address, or allow the name by FORGE_WEB_ALLOW_HOST",
                 field="Host",
             )
+
+
+def _with_prefix(scope: Scope) -> Scope:
+    """Return the scope with the prefix of a host application that cuts the prefix off the path.
+
+    Litestar does, and leaves ``root_path`` empty. Only ``raw_path`` has the prefix then.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    whole = unquote(raw.partition(b"?")[0].decode("ascii", "replace"))
+    path: str = scope["path"].rstrip("/")
+    if scope.get("root_path") or not whole.rstrip("/").endswith(path):
+        return scope
+    prefix = whole.rstrip("/").removesuffix(path)
+    return {**scope, "root_path": prefix, "path": whole} if prefix else scope
 
 
 def _is_known(given: str, hosts: Collection[str]) -> bool:

@@ -125,4 +125,11 @@ LIVE_BUGS: tuple[Bug, ...] = (
         "if tag_of is None:\n            return\n            raise",
         "tests/web/test_conditions.py::test_a_condition_where_none_is_possible_is_refused",
     ),
+    _bug(
+        "a prefix that a host cuts off is forgotten",
+        "web/guard",
+        "if prefix else scope",
+        "if False else scope",
+        "tests/web/test_mounts.py::test_two_dashboards_of_a_host_stay_below_their_prefixes",
+    ),
 )
