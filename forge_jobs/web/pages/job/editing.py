@@ -61,6 +61,7 @@ async def edit_page(visit: Visit) -> Shown:
         return _form(visit, job, kept, version=version, said=str(error))
     values = {
         "headline": "Done",
+        "answer": "",
         "lines": [{"mark": "good", "text": "The job has the new content."}],
         "back": link(visit.root, "jobs", job.id),
         "again": "",
