@@ -7,15 +7,16 @@ from typing import Any
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    CompoundSelect,
     Select,
     bindparam,
     func,
     literal,
+    literal_column,
     null,
     or_,
     select,
     text,
-    true,
     union_all,
 )
 
@@ -31,20 +32,25 @@ _now: BindParameter[Any] = bindparam("now")
 _most: BindParameter[Any] = bindparam("most")
 
 
-def _by_status(statuses: Sequence[JobStatus], most: BindParameter[Any] | None) -> Select[Any]:
+def _by_status(
+    statuses: Sequence[JobStatus], most: BindParameter[Any] | None
+) -> CompoundSelect[Any]:
     """Count once per queue and status, each a walk over a part of an index: grouping the rows
-    takes twice as long."""
-    listed = union_all(*(select(literal(each.value).label("status")) for each in statuses)).cte()
-    walk = select(jobs.c.id).where(jobs.c.queue == queues.c.name, jobs.c.status == listed.c.status)
-    walk = walk.correlate(queues, listed)
-    if most is not None:
-        walk = walk.limit(most)
-    count: ColumnElement[int] = select(func.count()).select_from(walk.subquery()).scalar_subquery()
-    return (
-        select(queues.c.name, listed.c.status, count)
-        .join_from(queues, listed, true())
-        .where(one_of(queues.c.name, "names"))
+    takes twice as long. The status is in the text, because PostgreSQL reads the whole table for a
+    status that only the run tells."""
+    return union_all(*(_of_status(each, most) for each in statuses))
+
+
+def _of_status(status: JobStatus, most: BindParameter[Any] | None) -> Select[Any]:
+    walk = select(jobs.c.id).where(
+        jobs.c.queue == queues.c.name, jobs.c.status == literal_column(f"'{status.value}'")
     )
+    walk = walk.correlate(queues)
+    if most is not None:
+        # In the order of the index, which nothing but the index has.
+        walk = walk.order_by(jobs.c.id).limit(most)
+    count: ColumnElement[int] = select(func.count()).select_from(walk.subquery()).scalar_subquery()
+    return select(queues.c.name, literal(status.value), count).where(one_of(queues.c.name, "names"))
 
 
 _ALL = _by_status(list(JobStatus), None)
