@@ -137,7 +137,7 @@ EDIT_BUGS = [
     _bug(
         "redis: the job stays in the line of the old priority",
         _LUA,
-        "  index(base, before, remove_ready, 'ZREM')\n",
+        "  place(base, before, remove_ready, 'ZREM')\n",
         "",
         "redis",
     ),

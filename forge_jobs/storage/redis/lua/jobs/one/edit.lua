@@ -13,7 +13,7 @@ local function is_as_expected(key, expected)
 end
 
 -- Takes the job out of what leads to it by content, or puts the job in.
-local function index(base, job, command, list_command)
+local function place(base, job, command, list_command)
   for _, list in ipairs(shared_lists(base, job)) do
     redis.call(list_command, list, unpack(list_command == 'ZREM' and { job.id } or { 0, job.id }))
   end
@@ -29,7 +29,7 @@ local function handle(base, request)
     return false
   end
   local before = load(base, id)
-  index(base, before, remove_ready, 'ZREM')
+  place(base, before, remove_ready, 'ZREM')
   if before.expires then
     redis.call('ZREM', base .. ':expiring', id)
   end
@@ -41,7 +41,7 @@ local function handle(base, request)
     redis.call('DEL', base .. ':ckpt:' .. id) -- Of the payload before.
   end
   local job = load(base, id)
-  index(base, job, add_ready, 'ZADD')
+  place(base, job, add_ready, 'ZADD')
   if job.expires then
     redis.call('ZADD', base .. ':expiring', job.expires, id)
   end
