@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _ACCESS = "forge_jobs/operating/access.py"
 _BEYOND = "rights.py::test_no_operation_goes_beyond_the_access"
 _ONE_QUEUE = "rights.py::test_an_actor_of_one_queue_works_there"
+_AUDIT = "rights.py::test_an_actor_of_one_queue_sees_and_undoes_what_was_done_there"
 _NAMES = "rights.py::test_a_refusal_names_the_right"
 
 
@@ -35,6 +36,28 @@ RIGHTS = (
         "mine.intersection(which.queues) if which.queues else mine",
         "which.queues or mine",
         "rights.py::test_a_filter_of_a_closed_queue_means_no_job",
+    ),
+    _bug(
+        "audit: a record is seen by who may see one of its queues",
+        "actions/calls",
+        "bool(queues) and all(self.actor.sees",
+        "bool(queues) and any(self.actor.sees",
+        _AUDIT,
+    ),
+    _bug(
+        "audit: a record of no queue is seen by all",
+        "actions/calls",
+        "return bool(queues) and all(",
+        "return all(",
+        _AUDIT,
+        _BEYOND,
+    ),
+    _bug(
+        "audit: an edited schedule names the queue after alone",
+        "settings/schedules",
+        "                stored.spec.queue,\n",
+        "",
+        _AUDIT,
     ),
     _bug(
         "operator: a job of a closed queue is shown by id",

@@ -237,6 +237,46 @@ async def test_an_actor_of_one_queue_works_there(storage: Storage) -> None:
     assert kept.status is JobStatus.FAILED
 
 
+async def test_an_actor_of_one_queue_sees_and_undoes_what_was_done_there(storage: Storage) -> None:
+    await furnish(storage)
+    open_job, closed_job = [await enqueue_one(storage, queue=each) for each in (OPEN, CLOSED)]
+    access = Access(actions=EVERY, payloads=True, queues=frozenset({OPEN}))
+    async with operator(storage, access) as limited, operator(storage, ALL) as boss:
+        await boss.pause_queue(CLOSED)
+        await boss.set_schedule("of-vault", ScheduleEdit(priority=3))
+        await boss.edit_job(closed_job, JobEdit(priority=3))
+        await limited.edit_job(open_job, JobEdit(priority=3))
+        await boss.resume_queue(OPEN)
+        await limited.set_queue(OPEN, QueueEdit(max_workers=7))
+        await limited.set_schedule("of-open", ScheduleEdit(priority=3))
+        await limited.trigger_schedule("of-open")
+        await limited.pause_schedule("of-open")
+        # From now on the name is open, and what was done before stays closed.
+        await boss.set_schedule("of-vault", ScheduleEdit(queue=OPEN))
+        seen = (await limited.list_actions()).actions
+        assert [(each.verb, each.target) for each in seen] == [
+            ("pause_schedule", "of-open"),
+            ("trigger_schedule", "of-open"),
+            ("set_schedule", "of-open"),
+            ("set_queue", OPEN),
+            ("resume_queue", OPEN),
+            ("edit_job", open_job),
+            ("add_schedule", "of-open"),
+        ]
+        for each in seen:
+            assert await limited.get_action(each.id) == each
+        for each in (await boss.list_actions()).actions:
+            if each.id not in {mine.id for mine in seen}:
+                with pytest.raises(NotFound):
+                    await limited.undo_action(each.id)
+        undone = await limited.undo_action(seen[3].id)
+        assert (undone.undoes, undone.concerns) == (seen[3].id, (OPEN,))
+        assert (await limited.list_actions()).actions[0].id == undone.id
+
+    states = {state.name: state for state in await storage.config.queues()}
+    assert states[OPEN].settings.max_workers == 2
+
+
 async def test_a_filter_of_a_closed_queue_means_no_job(sqlite_storage: Storage) -> None:
     await furnish(sqlite_storage)
     async with operator(sqlite_storage, Access(queues=frozenset({OPEN}))) as limited:

@@ -39,6 +39,8 @@ class Action(Struct, frozen=True, kw_only=True):
     :param queues: the queues with such jobs, each a part of the action
     :param matched: how many jobs the preview has counted
     :param target: the name of the queue, schedule or limit of an action on one
+    :param concerns: the queues of that one thing, before and after. Who may not see one of them
+        does not see the record. None for things that belong to no queue
     :param before: JSON text of the value before. "" for none
     :param after: JSON text of the value after. "" for none
     :param undoes: the id of the action that this one takes back
@@ -55,6 +57,7 @@ class Action(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     matched: int = 0
     target: str = ""
+    concerns: tuple[str, ...] = ()
     before: str = ""
     after: str = ""
     reason: str = ""

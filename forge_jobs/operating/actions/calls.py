@@ -192,7 +192,11 @@ class ActionCalls(EditCalls):
                 "there now, and set what you want"
             )
         undone = self._action(
-            action.verb, target=action.target, undoes=action.id, reason=f"undo of {action.id}"
+            action.verb,
+            target=action.target,
+            concerns=action.concerns,
+            undoes=action.id,
+            reason=f"undo of {action.id}",
         )
         write = partial(value.write, self.storage, action.target, action.before)
         _, settled = await self._change_one(undone, write)
@@ -208,7 +212,7 @@ class ActionCalls(EditCalls):
     def _may_see_action(self, record: ActionRecord) -> bool:
         if self.actor.access.queues is None:
             return True
-        queues = record.action.queues
+        queues = record.action.queues + record.action.concerns
         return bool(queues) and all(self.actor.sees(queue) for queue in queues)
 
 

@@ -106,6 +106,7 @@ class EditCalls(RecordedCalls):
         action = self._action(
             EDIT_JOB,
             target=job.id,
+            concerns=(job.queue,),
             before=_record(before, changed, job.metadata),
             after=_record(after, changed, job.metadata, is_secret=is_secret),
             reason=reason,

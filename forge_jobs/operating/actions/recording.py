@@ -68,9 +68,15 @@ class RecordedCalls(Calls):
     async def _drive(self, action: Action, heard: _Heard = _unheard) -> ActionRecord:
         return await drive(self.storage, action, heard)
 
-    async def _recorded(self, verb: str, target: str, change: Callable[[], Awaitable[R]]) -> R:
-        """Change one value, with a record of the value before and after."""
-        changed, _ = await self._change_one(self._action(verb, target=target), change)
+    async def _recorded(
+        self, verb: str, target: str, change: Callable[[], Awaitable[R]], *concerns: str
+    ) -> R:
+        """Change one value, with a record of the value before and after.
+
+        :param concerns: the queues of the value, before and after
+        """
+        action = self._action(verb, target=target, concerns=tuple(sorted(set(concerns))))
+        changed, _ = await self._change_one(action, change)
         return changed
 
     async def _change_one(

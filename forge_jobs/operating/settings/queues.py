@@ -95,7 +95,7 @@ class QueueCalls(RecordedCalls):
         settings = states[name].settings if name in states else QueueSettings()
         change = _change(settings, edit)
         return await self._recorded(
-            "set_queue", name, lambda: self.storage.config.set_queue(name, change)
+            "set_queue", name, lambda: self.storage.config.set_queue(name, change), name
         )
 
     async def pause_queue(self, name: str) -> QueueState:
@@ -105,7 +105,7 @@ class QueueCalls(RecordedCalls):
         """
         await self._known_queue("pause_queue", name)
         return await self._recorded(
-            "pause_queue", name, lambda: self.storage.config.set_paused(name, True)
+            "pause_queue", name, lambda: self.storage.config.set_paused(name, True), name
         )
 
     async def resume_queue(self, name: str) -> QueueState:
@@ -115,7 +115,7 @@ class QueueCalls(RecordedCalls):
         """
         await self._known_queue("resume_queue", name)
         config = self.storage.config
-        await self._recorded("resume_queue", name, lambda: config.set_paused(name, False))
+        await self._recorded("resume_queue", name, lambda: config.set_paused(name, False), name)
         return await config.clear_cooldown(name)
 
     async def end_cooldown(self, name: str) -> QueueState:
@@ -125,7 +125,7 @@ class QueueCalls(RecordedCalls):
         """
         await self._known_queue("end_cooldown", name)
         return await self._recorded(
-            "end_cooldown", name, lambda: self.storage.config.clear_cooldown(name)
+            "end_cooldown", name, lambda: self.storage.config.clear_cooldown(name), name
         )
 
     async def delete_queue(self, name: str, *, with_jobs: bool = False) -> Deleted:
@@ -142,7 +142,9 @@ class QueueCalls(RecordedCalls):
             action = self._action("delete_jobs", which=which, queues=(name,))
             record = await self._drive((await self.storage.jobs.put_action(action)).action)
             gone = sum(part.changed for part in record.parts)
-        await self._recorded("delete_queue", name, lambda: self.storage.config.delete_queue(name))
+        await self._recorded(
+            "delete_queue", name, lambda: self.storage.config.delete_queue(name), name
+        )
         schedules = await self.storage.cron.schedules()
         left = tuple(each.spec.name for each in schedules if each.spec.queue == name)
         return Deleted(name=name, jobs=gone, schedules=left)

@@ -90,7 +90,7 @@ class ScheduleCalls(RecordedCalls):
         spec = structs.replace(spec, queue=queue)
         return self._view(
             await self._recorded(
-                "add_schedule", name, lambda: put_schedule(self.storage.cron, spec)
+                "add_schedule", name, lambda: put_schedule(self.storage.cron, spec), queue
             )
         )
 
@@ -109,7 +109,11 @@ class ScheduleCalls(RecordedCalls):
         self._may_use(spec.queue)
         return self._view(
             await self._recorded(
-                "set_schedule", name, lambda: put_schedule(self.storage.cron, spec)
+                "set_schedule",
+                name,
+                lambda: put_schedule(self.storage.cron, spec),
+                stored.spec.queue,
+                spec.queue,
             )
         )
 
@@ -131,8 +135,8 @@ class ScheduleCalls(RecordedCalls):
         self, action: str, name: str, change: Callable[[CronStore, str], Awaitable[Schedule]]
     ) -> ScheduleView:
         self.actor.act(action)
-        await self._schedule(name)
-        changed = await self._recorded(action, name, lambda: change(self.storage.cron, name))
+        queue = (await self._schedule(name)).spec.queue
+        changed = await self._recorded(action, name, lambda: change(self.storage.cron, name), queue)
         return self._view(changed)
 
     async def delete_schedule(self, name: str) -> Deleted:
@@ -141,9 +145,9 @@ class ScheduleCalls(RecordedCalls):
         :raises NotFound: no such schedule
         """
         self.actor.act("delete_schedule")
-        await self._schedule(name)
+        queue = (await self._schedule(name)).spec.queue
         await self._recorded(
-            "delete_schedule", name, lambda: self.storage.cron.delete_schedule(name)
+            "delete_schedule", name, lambda: self.storage.cron.delete_schedule(name), queue
         )
         return Deleted(name=name)
 
@@ -172,9 +176,9 @@ class ScheduleCalls(RecordedCalls):
         :raises NotFound: no such schedule
         """
         self.actor.act("trigger_schedule")
-        await self._schedule(name)
+        queue = (await self._schedule(name)).spec.queue
         return await self._recorded(
-            "trigger_schedule", name, lambda: trigger_now(self.storage, name)
+            "trigger_schedule", name, lambda: trigger_now(self.storage, name), queue
         )
 
     async def _schedule(self, name: str) -> Schedule:
