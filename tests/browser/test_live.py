@@ -12,6 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.access import ALL, Actor
+from forge_jobs.operating.live.reading import LiveReader
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.support.backends import BACKENDS
@@ -97,6 +98,37 @@ async def test_values_change_in_their_places(browser: Browser, served: Served) -
         await page.reload()
         await expect(page.locator(due(page, "mail"))).to_have_text("4")
         await expect(standing).to_have_text("paused")
+
+
+async def test_an_older_reading_is_not_written_into_a_newer_page(
+    browser: Browser, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reading for all viewers is from before the pause, and so are all events for now."""
+    is_held = True
+    due_by_itself = LiveReader._is_due
+    monkeypatch.setattr(
+        LiveReader,
+        "_is_due",
+        lambda self, part: (self.now.at is None or not is_held) and due_by_itself(self, part),
+    )
+    await enqueue_one(served.storage, queue="mail")
+    async with (
+        opened(browser, f"{served.address}/queues") as before,
+        opened(browser, f"{served.address}/queues") as page,
+    ):
+        await is_live(before)
+        await enqueue_one(served.storage, queue="mail")
+        await served.storage.config.set_paused("mail", True)
+        await page.reload()
+        await is_live(page)
+        standing = page.locator('[data-queue="mail"] [data-live="standing"]')
+        await expect(standing).to_have_text("paused")
+        await expect(page.locator(due(page, "mail"))).to_have_text("2")
+
+        # As in the old reading: no event ever tells of a change.
+        await served.storage.config.set_paused("mail", False)
+        is_held = False
+        await expect(standing).not_to_have_text("paused", timeout=LONG)
 
 
 async def test_what_is_selected_stays_until_the_selection_is_gone(

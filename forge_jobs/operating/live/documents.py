@@ -55,7 +55,10 @@ class LivePod(Struct, frozen=True, kw_only=True):
 class LiveState(Struct, frozen=True, kw_only=True):
     """The newest state, or what has changed since the event before.
 
-    :param at: the store's time of the reading
+    :param at: the store's time of the reading, of which the states of jobs are
+    :param fleet_at: the store's time at which pods and settings of queues began to be read. Older
+        than ``at`` by some seconds: a caller who has read later knows more
+    :param counts_at: likewise of the numbers of jobs
     :param whole: everything is here. Else only queues and jobs that have changed, and pods and
         problems where any of them did
     :param pods: all that the actor may know. None: as before
@@ -66,6 +69,8 @@ class LiveState(Struct, frozen=True, kw_only=True):
     """
 
     at: datetime
+    fleet_at: datetime
+    counts_at: datetime
     whole: bool
     queues: tuple[LiveQueue, ...] = ()
     pods: tuple[LivePod, ...] | None = None

@@ -35,6 +35,8 @@ JOBS_AT_ONCE = 1_000
 _SAME = timedelta(seconds=2)
 """Two estimates of one instant differ by less: both come from ages that were read apart."""
 
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
 V = TypeVar("V")
 
 
@@ -51,6 +53,8 @@ class Now(Struct):
     :param version: grows with each reading that found a change
     :param renamed: the version in which a queue came or went
     :param at: the store's time of the last reading. None before the first
+    :param fleet_at: the store's time before the last read of queues and pods
+    :param counts_at: the store's time before the last count
     :param problems: None: not read yet
     :param jobs: of all ids that are looked at. None: no such job
     """
@@ -58,6 +62,8 @@ class Now(Struct):
     version: int = 0
     renamed: int = 0
     at: datetime | None = None
+    fleet_at: datetime = _LONG_AGO
+    counts_at: datetime = _LONG_AGO
     queues: dict[str, Versioned[LiveQueue]] = field(default_factory=dict)
     pods: Versioned[tuple[LivePod, ...]] = Versioned(0, ())
     problems: Versioned[tuple[Problem, ...]] | None = None
@@ -78,7 +84,8 @@ class LiveReader:
         self._due: dict[str, float] = {}
         self._states: list[QueueState] = []
         self._pods: list[PodState] = []
-        self._known = (datetime.min.replace(tzinfo=UTC), 0.0)
+        self._counts: Mapping[str, QueueCounts] | None = None
+        self._known = (_LONG_AGO, 0.0)
         self._turn = 0
         self.now = Now()
 
@@ -94,11 +101,14 @@ class LiveReader:
             self._states = await self._storage.config.queues()
             self._pods = await self._storage.procs.pods()
             self._take_pods()
+            self._take_queues()
+            self.now.fleet_at = self._known[0]
             self._put_off("fleet", FLEET_EVERY)
         at = self._known[0] + timedelta(seconds=self._clock() - self._known[1])
         if self._is_due("counts"):
-            counts = await self._storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-            self._take_queues(counts, at)
+            self._counts = await self._storage.jobs.counts(ended_at_most=ENDED_COUNTED)
+            self.now.counts_at = at
+            self._take_queues()
             self._put_off("counts", COUNTS_EVERY)
         await self._read_jobs(jobs)
         if with_problems and self._is_due("problems"):
@@ -126,11 +136,14 @@ class LiveReader:
     def _take_pods(self) -> None:
         self.now.pods = self._newer(self.now.pods, tuple(_pod(each) for each in self._pods))
 
-    def _take_queues(self, counts: Mapping[str, QueueCounts], at: datetime) -> None:
+    def _take_queues(self) -> None:
+        if self._counts is None:
+            return
         before, kept = self.now.queues, {}
         for state in self._states:
             name = state.name
-            queue = _queue(state, counts.get(name, NO_COUNTS), self._pods, at)
+            counts = self._counts.get(name, NO_COUNTS)
+            queue = _queue(state, counts, self._pods, self.now.counts_at)
             known = before.get(name)
             kept[name] = self._newer(known, queue if known is None else _steady(queue, known.value))
         if before.keys() != kept.keys():

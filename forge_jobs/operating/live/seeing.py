@@ -42,6 +42,8 @@ def seen(now: Now, actor: Actor, jobs: Sequence[JobId], *, since: int = 0) -> Li
     visible = {state.id for state in found}
     return LiveState(
         at=now.at,
+        fleet_at=now.fleet_at,
+        counts_at=now.counts_at,
         whole=whole,
         queues=tuple(queue for queue in queues if actor.sees(queue.name)),
         pods=_pods(now.pods, actor, since),

@@ -1,8 +1,9 @@
 """The frame of every page: templates, tabs, and the operator behind the page."""
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,12 +63,21 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 
 class Visit(Struct, frozen=True, kw_only=True):
-    """A request for a page, with all that a page needs."""
+    """A request for a page, with all that a page needs.
+
+    :param now: the store's time
+    :param asked: when the store was asked for ``now``, in seconds of the event loop
+    """
 
     request: Request
     operator: Operator
     now: datetime
+    asked: float
     judge: Judge
+
+    def read_at(self) -> datetime:
+        """Return the store's time of this moment. All that has been read so far is older."""
+        return self.now + timedelta(seconds=asyncio.get_running_loop().time() - self.asked)
 
     @property
     def actor(self) -> Actor:
@@ -116,8 +126,9 @@ def page(
     async def serve(request: Request) -> Response:
         storage = source.storage()
         async with Operator(storage, request.state.actor) as operator:
+            asked = asyncio.get_running_loop().time()
             now = await storage.cron.now()
-            visit = Visit(request=request, operator=operator, now=now, judge=judge)
+            visit = Visit(request=request, operator=operator, now=now, asked=asked, judge=judge)
             shown = await view(visit)
             # The numbers on the tabs are of now.
             is_past = bool(visit.parameter("at"))
@@ -168,6 +179,7 @@ def _frame(
         "actor": getattr(request.state, "actor", None),
         "store_name": visit.storage.name if visit else "",
         "now": now,
+        "read_at": visit.read_at() if visit else None,
         "when": functools.partial(words.when, now=now) if now else None,
         "exactly": words.exactly,
         "link": functools.partial(link, root),

@@ -3,6 +3,9 @@
 // An element with data-live="FIELD" shows a field of the queue or job that an element around names
 // by data-queue or data-job. Whatever has changed beyond such values, a note says, with a link that
 // loads the page again. Without this script the page shows the moment of the request.
+//
+// An event tells of a reading for all viewers, which may be older than this page. Nothing older than
+// the page is written: a queue that was resumed just now does not read as paused again.
 "use strict";
 (() => {
   const place = document.getElementById("live");
@@ -98,7 +101,12 @@
     all(`[data-${kind}="${CSS.escape(name)}"]`).flatMap((each) =>
       each.dataset.live ? [each] : all("[data-live]", each));
 
+  const loadedAt = Date.parse(place.dataset.readAt) || 0;
+  const isNews = (at) => Date.parse(at) > loadedAt;
+  // What the page may show of queues and jobs, and what was told of them.
+  const news = { fleet: false, counts: false, jobs: false };
   const queues = new Map();
+  const jobs = new Map();
   let now = 0;
 
   function counted(queue, status) {
@@ -129,10 +137,15 @@
       ? length(Math.max((now - Date.parse(queue.oldest_due_since)) / 1000, 0)) : NONE,
   };
 
+  function isOpen(field) {
+    if (field === "standing") return news.fleet;
+    return news.counts && (news.fleet || (field !== "meter" && field !== "slots"));
+  }
+
   function showQueue(queue) {
-    queues.set(queue.name, queue);
     for (const element of shows("queue", queue.name)) {
       const field = element.dataset.live;
+      if (!isOpen(field)) continue;
       if (field === "standing") mark(element, queue.standing, standing(queue));
       else if (field === "meter") slots(element, queue);
       else if (field in OF_QUEUES) say(element, OF_QUEUES[field](queue));
@@ -141,6 +154,7 @@
   }
 
   function sums() {
+    if (!news.counts) return;
     const list = [...queues.values()];
     for (const element of all("[data-sum]")) {
       const field = element.dataset.sum;
@@ -177,6 +191,7 @@
 
   let problems = null;
   let pods = null;
+  let podsShown = null;
 
   function offer(text, href = location.href) {
     if (note.dataset.text === text) return;
@@ -198,13 +213,15 @@
 
   function comparePods(found) {
     const names = found.map((pod) => `${pod.host_id} ${pod.standing}`).sort().join();
-    if (pods !== null && pods !== names && document.querySelector("[data-list=pods]")) offer("The pods have changed.");
-    pods = names;
+    if (podsShown !== null && podsShown !== names && document.querySelector("[data-list=pods]")) offer("The pods have changed.");
+    podsShown = names;
   }
 
-  function compareJobs(gone) {
+  const gone = new Set();
+
+  function compareJobs() {
     const changed = ids.filter((id) => stateOf(id) && stateOf(id).textContent !== loaded.get(id)).length;
-    const count = changed + gone.filter((id) => loaded.get(id)).length;
+    const count = changed + [...gone].filter((id) => loaded.get(id)).length;
     if (!count) return;
     if (ids.length === 1) offer("The job has changed.");
     else offer(count === 1 ? "A job of this list has changed." : `${count} jobs of this list have changed.`);
@@ -218,14 +235,23 @@
 
   function take(state) {
     now = Date.parse(state.at);
-    if (state.whole) queues.clear();
-    state.queues.forEach(showQueue);
-    state.jobs.forEach(showJob);
+    if (state.whole) [queues, jobs, gone].forEach((each) => each.clear());
+    state.queues.forEach((each) => queues.set(each.name, each));
+    state.jobs.forEach((each) => { jobs.set(each.id, each); gone.delete(each.id); });
+    state.gone.forEach((each) => { gone.add(each); jobs.delete(each); });
+    if (state.pods) pods = state.pods;
+    const first = { ...news };
+    news.fleet ||= isNews(state.fleet_at);
+    news.counts ||= isNews(state.counts_at);
+    news.jobs ||= isNews(state.at);
+    const isMore = Object.keys(news).some((part) => news[part] !== first[part]);
+    (isMore ? [...queues.values()] : state.queues).forEach(showQueue);
+    if (news.jobs) (isMore ? [...jobs.values()] : state.jobs).forEach(showJob);
     sums();
     if (state.problems) compareProblems(state.problems);
-    if (state.pods) comparePods(state.pods);
-    if (state.whole) compareQueues();
-    if (state.jobs.length || state.gone.length) compareJobs(state.gone);
+    if (news.fleet && pods) comparePods(pods);
+    if (news.fleet && (state.whole || !first.fleet)) compareQueues();
+    if (news.jobs) compareJobs();
     is_first = false;
   }
 
