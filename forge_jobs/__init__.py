@@ -61,6 +61,9 @@ from forge_jobs.model.jobs import Unique as Unique
 from forge_jobs.model.letters import DEAD_LETTER_KIND as DEAD_LETTER_KIND
 from forge_jobs.model.letters import DeadLetter as DeadLetter
 from forge_jobs.model.letters import dead_letter_of as dead_letter_of
+from forge_jobs.model.pod_requests import PodRequest as PodRequest
+from forge_jobs.model.pod_requests import PodVerb as PodVerb
+from forge_jobs.model.pod_requests import RequestState as RequestState
 from forge_jobs.model.progress import JobState as JobState
 from forge_jobs.model.progress import LogLine as LogLine
 from forge_jobs.model.progress import LogPage as LogPage
@@ -171,6 +174,8 @@ __all__ = [
     "NotFound",
     "Operator",
     "ParentJob",
+    "PodRequest",
+    "PodVerb",
     "Program",
     "Progress",
     "QueueHandle",
@@ -179,6 +184,7 @@ __all__ = [
     "RateLimit",
     "RateLimited",
     "RegistrationError",
+    "RequestState",
     "ResultTimeout",
     "Retention",
     "RunEnd",

@@ -18,6 +18,7 @@ _UNITS = {"B": 1} | {
     for power, letter in enumerate("KMGT", start=1)
     for infix, base in (("", 1_000), ("I", 1_024))
 }
+_WITH_COLON = re.compile(r"(.+):(\d+)", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?((?:[KMGT]i?)?B)?", re.ASCII | re.IGNORECASE)
 
 
@@ -135,6 +136,9 @@ def as_flag(value: object) -> bool:
 def read_queues(value: object) -> dict[str, int | None]:
     """Queues from ``"gh,slack=2"``, from a list of such items, or from a table of numbers.
 
+    In a text ``gh:3`` is refused: other programs write workers of a queue so. A queue of that name
+    is given with the number behind, ``gh:3=2``, or in a list or table.
+
     :raises ValueError: a name or a number is wrong, or a queue is named twice
     """
     if isinstance(value, Mapping):
@@ -147,6 +151,11 @@ def read_queues(value: object) -> dict[str, int | None]:
         text = as_text(item)
         name, separator, count = text.rpartition("=")
         name = check_queue("queue", (name if separator else count).strip())
+        if isinstance(value, str) and not separator and (meant := _WITH_COLON.fullmatch(name)):
+            raise ValueError(
+                f"{name!r} is read as the name of a queue; give {meant[1]}={meant[2]} for "
+                f"{meant[2]} workers, or {name}=N where the queue is named so"
+            )
         if name in queues:
             raise ValueError(f"names the queue {name!r} twice; name each once")
         queues[name] = _as_workers(count) if separator else None

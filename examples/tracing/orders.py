@@ -7,11 +7,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from otel import processing, sending
 
-from forge_jobs import Fixed, HandlerRegistry, JobContext, QueueRuntime, open_storage
+from forge_jobs import Fixed, HandlerRegistry, JobContext, QueueRuntime, Snoozed, open_storage
+from forge_jobs.tracing import enqueues, runs
 
-handlers = HandlerRegistry(enqueue_middleware=[sending], middleware=[processing])
+handlers = HandlerRegistry(enqueue_middleware=[enqueues], middleware=[runs])
 
 
 @handlers.job("order.pack", max_attempts=2, retry=Fixed(0.01))
@@ -23,7 +23,10 @@ def pack(ctx: JobContext, order: int) -> str:
 
 
 @handlers.job("order.send")
-async def send(order: int) -> None:
+async def send(ctx: JobContext, order: int) -> None:
+    if await ctx.load_checkpoint() is None:  # the first time the carrier is not open yet
+        await ctx.checkpoint("asked")
+        raise Snoozed(0.01)
     with trace.get_tracer("shop").start_as_current_span("call the carrier"):
         pass
 
@@ -48,7 +51,9 @@ async def main() -> None:
     for span in sorted(spans, key=lambda span: span.start_time or 0):
         under = f" in {names[span.parent.span_id]!r}" if span.parent else ""
         links = "".join(f" linked to {names[link.context.span_id]!r}" for link in span.links)
-        print(f"{span.kind.name} {span.name!r}{under}{links}: {span.status.status_code.name}")
+        status = span.status.status_code.name
+        outcome = (span.attributes or {}).get("forge_jobs.outcome", "")
+        print(f"{span.kind.name} {span.name!r}{under}{links}: {status} {outcome}")
 
 
 asyncio.run(main())

@@ -25,12 +25,16 @@ Text = Callable[[], Awaitable[tuple[int, str]]]
 """A function that answers a status and a text."""
 
 
-def listening(port: int) -> socket.socket:
-    """Return a socket that listens at ``port`` on all addresses of this machine.
+def listening(port: int, host: str = "") -> socket.socket:
+    """Return a socket that listens at ``port``.
 
+    :param host: an address or a name of this machine. "" for all addresses
     :raises ConfigError: the port cannot be used
     """
     try:
+        if host:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((host, port), family=family, backlog=_CONNECTIONS)
         if socket.has_dualstack_ipv6():
             try:
                 return socket.create_server(
@@ -41,13 +45,13 @@ def listening(port: int) -> socket.socket:
                     raise
         return socket.create_server(("", port), backlog=_CONNECTIONS)
     except OSError as error:
-        raise _cannot_listen(port, error) from None
+        raise _cannot_listen(port, host, error) from None
 
 
-def _cannot_listen(port: object, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"--health-port {port}: cannot listen there ({error.strerror}); give a port that is free"
-    )
+def _cannot_listen(port: object, host: str, error: OSError) -> ConfigError:
+    at = f"--health-host {host} " if host else ""
+    fix = f"give a port that is free{', and an address of this machine' if host else ''}"
+    return ConfigError(f"{at}--health-port {port}: cannot listen there ({error.strerror}); {fix}")
 
 
 class HealthServer:
@@ -57,6 +61,7 @@ class HealthServer:
     :param port: the number of a port, or a socket that listens already
     :param probes: path -> probe: 200 when nothing is wrong, else 503 with one problem per line
     :param texts: path -> what answers there
+    :param host: the address of a port that is given as a number. "" for all addresses
     """
 
     def __init__(
@@ -64,8 +69,10 @@ class HealthServer:
         port: int | socket.socket,
         probes: dict[str, Probe],
         texts: dict[str, Text] | None = None,
+        host: str = "",
     ) -> None:
         self._port = port
+        self._host = host
         self._probes = probes
         self._texts = texts or {}
         self._open: set[asyncio.StreamWriter] = set()
@@ -88,10 +95,10 @@ class HealthServer:
                 )
             else:
                 self._server = await asyncio.start_server(
-                    self._serve, port=self._port, limit=_REQUEST_BYTES
+                    self._serve, self._host or None, self._port, limit=_REQUEST_BYTES
                 )
         except OSError as error:
-            raise _cannot_listen(self._port, error) from None
+            raise _cannot_listen(self._port, self._host, error) from None
 
     @property
     def is_open(self) -> bool:

@@ -62,6 +62,7 @@ def run_worker(
     owns_process: bool = True,
     use_uvloop: bool = False,
     health_port: int | socket.socket | None = None,
+    health_host: str = "",
     parent: ParentLink | None = None,
     is_successor: bool = False,
 ) -> int:
@@ -71,6 +72,7 @@ def run_worker(
         process does not let it. False: the process goes on
     :param health_port: answer ``/healthz``, ``/readyz`` and ``/metrics`` there: at a port, or at
         a socket that listens already
+    :param health_host: the address of that port. "" for all addresses
     :param parent: the parent that keeps the process alive
     :param is_successor: answer probes once the pod runs: another process does until then
     :raises Unavailable: the store was not ready for a minute
@@ -79,7 +81,7 @@ def run_worker(
     patience = settings.patience_within(settings.grace)
     last_exit = LastExit(settings.grace, patience, is_armed=owns_process)
     worker = _Worker(deployment, registry, mode, last_exit, parent)
-    serving = worker.serve(health_port, at_once=not is_successor)
+    serving = worker.serve(health_port, health_host, at_once=not is_successor)
     return run_on_loop(serving, use_uvloop=use_uvloop)
 
 
@@ -107,7 +109,9 @@ class _Worker:
         self._handle: QueueHandle | None = None
         self._levels: StopLevels | None = None
 
-    async def serve(self, health_port: int | socket.socket | None, *, at_once: bool) -> int:
+    async def serve(
+        self, health_port: int | socket.socket | None, health_host: str, *, at_once: bool
+    ) -> int:
         """Run until the end. Return the exit code.
 
         :param at_once: answer probes before the pod runs
@@ -123,7 +127,7 @@ class _Worker:
                     if health_port is not None:
                         probes = {"/healthz": self._ailments, "/readyz": self._obstacles}
                         self._health = HealthServer(
-                            health_port, probes, {"/metrics": self._metrics.text}
+                            health_port, probes, {"/metrics": self._metrics.text}, health_host
                         )
                         stack.push_async_exit(self._health)
                         if at_once:

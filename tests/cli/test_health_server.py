@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -118,6 +118,30 @@ async def test_a_port_in_use_is_refused_in_words(port: int) -> None:
     with pytest.raises(ConfigError, match=f"--health-port {port}: cannot listen there"):
         async with HealthServer(port, {}):
             pass
+
+
+@pytest.mark.parametrize("kept_open", [True, False], ids=["socket", "number"])
+@pytest.mark.parametrize(
+    ("host", "others"), [("127.0.0.1", False), ("localhost", False), ("", True)]
+)
+async def test_an_address_keeps_other_addresses_out(
+    unused_port: int, host: str, others: bool, kept_open: bool
+) -> None:
+    port = health_server.listening(unused_port, host) if kept_open else unused_port
+    async with HealthServer(port, {"/readyz": list}, host=host):
+        with ExitStack() as stack:
+            if not others:
+                stack.enter_context(pytest.raises(ConnectionRefusedError))
+            _, writer = await asyncio.open_connection("127.0.0.2", unused_port)
+            writer.close()
+
+
+async def test_an_address_of_no_machine_is_refused_in_words(unused_port: int) -> None:
+    told = "--health-host 192.0.2.1 --health-port .* an address of this machine"
+    with pytest.raises(ConfigError, match=told):
+        health_server.listening(unused_port, "192.0.2.1")
+    with pytest.raises(ConfigError, match=told):
+        await HealthServer(unused_port, {}, host="192.0.2.1").open()
 
 
 async def test_a_heartbeat_that_does_not_turn_is_an_ailment_and_the_store_is_none(

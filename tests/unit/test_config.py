@@ -132,6 +132,16 @@ def test_every_runtime_setting_survives_the_way_through_its_variable() -> None:
     assert wanted != RuntimeSettings()
 
 
+def test_a_queue_named_with_a_colon_and_a_number_is_given_with_its_number_or_in_a_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "forge.toml"
+    file.write_text('queues = ["shard:2"]')
+    assert Deployment.from_environment({}, file).queues == {"shard:2": None}
+    given = Deployment.from_environment({"FORGE_QUEUES": "shard:1=4,eu:mail"})
+    assert given.queues == {"shard:1": 4, "eu:mail": None}
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     assert Deployment.from_environment({"FORGE_LEASE": "", "FORGE_QUEUES": ""}) == Deployment()
 
@@ -155,6 +165,10 @@ def test_variables_of_other_programs_pass() -> None:
         ({"FORGE_QUEUES": "a,,b"}, "FORGE_QUEUES: is empty; give 1 to 200 characters"),
         ({"FORGE_QUEUES": "a,a=2"}, "FORGE_QUEUES: names the queue 'a' twice"),
         ({"FORGE_QUEUES": "a=many"}, "FORGE_QUEUES: 'many' is not a whole number"),
+        (
+            {"FORGE_QUEUES": "a,gh:3"},
+            "FORGE_QUEUES: 'gh:3' is read as the name of a queue; give gh=3",
+        ),
         ({"FORGE_QUEUES": "a=100001"}, "give at most 100000"),
         ({"FORGE_LOG": "loud"}, "FORGE_LOG: 'loud' is not known; give DEBUG or INFO"),
         ({"FORGE_SETTINGS": "/nowhere/x.toml"}, "settings file x.toml: cannot be read"),

@@ -67,8 +67,18 @@ _LAST_PORT = 65_535
 @click.option(
     "--health-port",
     type=click.IntRange(1, _LAST_PORT),
+    envvar="FORGE_HEALTH_PORT",
     metavar="PORT",
-    help="Answer /healthz, /readyz, /metrics there; the next processes on the next ports.",
+    help="Answer /healthz, /readyz, /metrics there; the next processes on the next ports "
+    "(FORGE_HEALTH_PORT).",
+)
+@click.option(
+    "--health-host",
+    default="",
+    envvar="FORGE_HEALTH_HOST",
+    metavar="ADDRESS",
+    help="The address of that port, as 127.0.0.1. All addresses when left out, as probes of "
+    "Kubernetes need (FORGE_HEALTH_HOST).",
 )
 @click.option("--stop-on-eof", is_flag=True, hidden=True, help="A parent is at stdin.")
 @click.option("--health-socket", type=int, hidden=True, help="The parent's socket for probes.")
@@ -88,6 +98,7 @@ def worker(
     once: bool,
     until_empty: bool,
     health_port: int | None,
+    health_host: str,
     stop_on_eof: bool,
     health_socket: int | None,
     successor: bool,
@@ -125,7 +136,12 @@ def worker(
     elif count > 1 or deployment.recycles or reload:
         restart = not (once or until_empty)
         watched = (reload_folders or (Path.cwd(),)) if reload else ()
-        code = _keep(count, deployment, health_port, restart=restart, watched=watched)
+        code = _keep(
+            deployment,
+            _listeners(health_port, health_host, count),
+            restart=restart,
+            watched=watched,
+        )
         raise click.exceptions.Exit(code)
     registry = load_handlers(handlers, deployment)
     configure_logging(deployment)
@@ -138,6 +154,7 @@ def worker(
         owns_process=click.get_current_context().find_root().obj is OWN_PROCESS,
         use_uvloop=_is_uvloop(deployment.event_loop),
         health_port=health_port if health_socket is None else socket.socket(fileno=health_socket),
+        health_host=health_host,
         parent=parent,
         is_successor=successor,
     )
@@ -155,15 +172,15 @@ def _is_uvloop(wanted: EventLoop) -> bool:
 
 
 def _keep(
-    count: int,
     deployment: Deployment,
-    health_port: int | None,
+    listeners: "Sequence[socket.socket | None]",
     *,
     restart: bool,
     watched: Sequence[Path],
 ) -> int:
-    """Run this very command line in ``count`` processes. The exit code.
+    """Run this very command line in a process per listener. The exit code.
 
+    :param listeners: where each process answers probes. None: nowhere
     :param watched: folders with code whose changes start the processes anew
     """
     configure_logging(deployment)
@@ -173,7 +190,6 @@ def _keep(
     from forge_jobs.cli.processes.process import Child
     from forge_jobs.cli.processes.supervising import run_processes
 
-    listeners = _listeners(health_port, count)
     arguments = [*sys.argv[1:], "--processes=1", "--stop-on-eof"]
     identity, environ = deployment.worker_id, dict(os.environ)
     files = SourceFiles(watched) if watched else None
@@ -204,7 +220,7 @@ def _keep(
     return anyio.run(run)
 
 
-def _listeners(first: int | None, count: int) -> list[socket.socket | None]:
+def _listeners(first: int | None, host: str, count: int) -> list[socket.socket | None]:
     """Return a listening socket per process, at the given port and the next ones."""
     from forge_jobs.cli.health_server import listening
 
@@ -216,4 +232,4 @@ def _listeners(first: int | None, count: int) -> list[socket.socket | None]:
             f"{count} processes need ports up to {last}, and there are {_LAST_PORT}",
             param_hint="--health-port",
         )
-    return [listening(port) for port in range(first, last + 1)]
+    return [listening(port, host) for port in range(first, last + 1)]

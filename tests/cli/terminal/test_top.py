@@ -189,13 +189,13 @@ async def test_a_thousand_queues_fit_on_the_screen_and_the_chosen_line_stays(
     forge: CommandLine,
 ) -> None:
     async with await open_storage(forge.url) as storage:
-        for number in range(60):
+        for number in range(1_000):
             await storage.config.set_queue(f"queue-{number:03}", QueueChange(max_workers=1))
     with in_terminal("top", FORGE_STORAGE_URL=forge.url, rows=20) as top:
         await top.frame_shows("queue-000")
-        top.press("j" * 70 + "P")
-        await top.frame_shows("Pause queue queue-059? y/n")
-        assert "queue-059  " in top.frame
+        top.press("j" * 1_010 + "P")
+        await top.frame_shows("Pause queue queue-999? y/n")
+        assert "queue-999  " in top.frame
 
 
 def test_a_closed_pipe_is_no_traceback(forge: CommandLine) -> None:
