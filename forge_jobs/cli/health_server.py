@@ -3,8 +3,9 @@
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
+from typing import Any
 
 from forge_jobs.errors import ConfigError
 
@@ -77,6 +78,7 @@ class HealthServer:
         self._texts = texts or {}
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
+        self._is_over = False
 
     async def __aenter__(self) -> "HealthServer":
         """:raises ConfigError: the port cannot be used"""
@@ -91,11 +93,11 @@ class HealthServer:
         try:
             if isinstance(self._port, socket.socket):
                 self._server = await asyncio.start_server(
-                    self._serve, sock=self._port, limit=_REQUEST_BYTES
+                    self._accept, sock=self._port, limit=_REQUEST_BYTES
                 )
             else:
                 self._server = await asyncio.start_server(
-                    self._serve, self._host or None, self._port, limit=_REQUEST_BYTES
+                    self._accept, self._host or None, self._port, limit=_REQUEST_BYTES
                 )
         except OSError as error:
             raise _cannot_listen(self._port, self._host, error) from None
@@ -117,14 +119,21 @@ class HealthServer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+        self._is_over = True
         for writer in self._open:
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= _CONNECTIONS:
+    def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take a connection. The set knows each one at once: a task may be cancelled unbegun."""
+        if self._is_over or len(self._open) >= _CONNECTIONS:
             writer.transport.abort()
-            return
+            return None
         self._open.add(writer)
+        return self._serve(reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -101,6 +102,23 @@ async def test_slow_clients_are_bounded_in_time_and_number(
     monkeypatch.setattr(health_server, "_SECONDS", 0.01)
     async with connected(port) as (reader, _), asyncio.timeout(20):
         assert await reader.read() == b""
+
+
+async def test_a_connection_whose_task_never_began_is_closed_in_the_end() -> None:
+    """As when the loop is cancelled just after the connection came."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        async with HealthServer(0, {}) as server:
+            serving = server._accept(reader, writer)
+            assert serving is not None
+            serving.close()
+            assert not writer.transport.is_closing()
+        assert writer.transport.is_closing()
+
+        late_reader, late = await asyncio.open_connection(sock=theirs.dup())
+        assert server._accept(late_reader, late) is None
+        assert late.transport.is_closing()
 
 
 async def refused(port: int) -> bool:

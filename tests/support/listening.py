@@ -40,15 +40,17 @@ async def listening(
     tasks: set[asyncio.Task[Any]] = set()
     writers: list[asyncio.StreamWriter] = []
 
-    async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
+    def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Known before the task has begun: a task that is cancelled before never begins.
         writers.append(writer)
+        task = asyncio.ensure_future(serving(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def serving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await serve(reader, writer)
         finally:
-            tasks.discard(task)
             writer.close()
 
     running: list[asyncio.Server] = []

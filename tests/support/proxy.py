@@ -7,7 +7,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -232,7 +232,7 @@ class Proxy:
             link.abort()
 
     async def _listen(self) -> None:
-        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._listening.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
@@ -241,10 +241,16 @@ class Proxy:
             self._listening = None
         self._abort_all()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Coroutine[Any, Any, None]:
+        """Take a connection, known before the task begins: one cancelled before never begins."""
         self._accepted += 1
         link = _Link(self._faults, writer)
         self._links.add(link)
+        return self._serve(link, reader)
+
+    async def _serve(self, link: _Link, reader: asyncio.StreamReader) -> None:
         try:
             await link.run(reader, self._target.hostname or "127.0.0.1", self._target.port or 0)
         except* (OSError, asyncio.CancelledError):
@@ -279,6 +285,7 @@ class Proxy:
         for link in links:
             link.cancel()
         await asyncio.gather(*links, return_exceptions=True)
+        self._abort_all()
 
 
 @contextmanager
