@@ -1,5 +1,6 @@
 """The measured load of a queue, and when a job starts that waits for a slot."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from msgspec import structs
@@ -36,7 +37,7 @@ async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASU
     runs, arrived = Histogram({}), 0
     for bucket in buckets:
         runs = add(runs, bucket.processing)
-        arrived += sum(bucket.counts.get(name, 0) for name in (Cause.ENQUEUED, *_RETRIES))
+        arrived += arrivals(bucket.counts)
     return Load(
         over=over,
         arrived=arrived,
@@ -45,6 +46,11 @@ async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASU
         running=counts.by_status.get(JobStatus.IN_PROGRESS, 0),
         max_workers=states[queue].settings.max_workers,
     )
+
+
+def arrivals(counts: Mapping[str, int]) -> int:
+    """How many runs fell due by the counters of a queue: first runs and retries."""
+    return sum(counts.get(name, 0) for name in (Cause.ENQUEUED, *_RETRIES))
 
 
 async def with_forecast(

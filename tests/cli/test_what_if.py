@@ -24,3 +24,10 @@ def test_what_is_no_queue_number_or_objective_is_refused(forge: CommandLine) -> 
     assert "max_workers" in forge.refuse("what-if", "mail", "--max-workers", "-1")
     assert "objective" in forge.refuse("what-if", "mail", "--objective", "soon")
     assert "arrivals" in forge.refuse("what-if", "mail", "--arrivals", "-2")
+
+
+def test_the_pods_for_the_queues_own_objective(forge: CommandLine) -> None:
+    forge("queues", "set", "mail", "--max-workers", "4", "--objective", "95% within 30s")
+
+    assert "1 pod for 0 workers: 95% within 30s" in forge("what-if", "mail").stdout
+    assert "PODS WANTED" in forge("queues", "objectives").stdout

@@ -256,6 +256,27 @@ SNAPSHOT_BUGS = (
         "operating/snapshots/objectives",
         " if self.actor.sees(each.name)]",
         "]",
-        "objectives.py::test_four_calls_are_enough_for_any_number_of_queues",
+        "objectives.py::test_five_calls_are_enough_for_any_number_of_queues",
+    ),
+    _bug(
+        "pods are wanted for what waits now, whatever waited lately",
+        "operating/snapshots/pods_wanted",
+        "peak = max(peak, step.depth.due)",
+        "peak = 0",
+        "pods_wanted.py::test_what_waited_lately_keeps_the_pods",
+    ),
+    _bug(
+        "pods are wanted for the load of hours",
+        "operating/snapshots/pods_wanted",
+        "if step.at < until - MEASURED:",
+        "if step.at < until - 9 * MEASURED:",
+        "pods_wanted.py::test_what_waited_lately_keeps_the_pods",
+    ),
+    _bug(
+        "the queue's own objective stands for the one asked for",
+        "operating/snapshots/outlook",
+        "aim = objective or states[name].settings.aim",
+        "aim = states[name].settings.aim or objective",
+        "pods_wanted.py::test_every_surface_has_the_same_number_of_pods",
     ),
 )

@@ -9,7 +9,6 @@ from forge_jobs.clients.forecasts import measured_load
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.metrics import LatencySample
-from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queues import LinePlace
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.operator import Operator
@@ -111,7 +110,6 @@ async def test_what_becomes_of_a_queue_with_other_numbers(
         now = await operator.what_if(QUEUE)
         more = await operator.what_if(QUEUE, max_workers=40)
         fewer = await operator.what_if(QUEUE, max_workers=40, arrivals=0)
-        pods = await operator.desired_pods(QUEUE, Objective(0.95, 10 * MINUTE))
         with pytest.raises(NotFound, match="no queue 'nowhere'"):
             await operator.what_if("nowhere")
         with pytest.raises(InvalidInput, match="max_workers"):
@@ -124,4 +122,3 @@ async def test_what_becomes_of_a_queue_with_other_numbers(
     assert more.clears_in is not None
     assert fewer.clears_in is not None
     assert fewer.clears_in < more.clears_in
-    assert (pods.pods, pods.bound) == (1, "max_workers")

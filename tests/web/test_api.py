@@ -61,6 +61,8 @@ async def test_a_queue_with_other_numbers_and_the_pods_for_an_objective(
 
     assert (told.status_code, told.json()["verdict"]) == (200, "grows")
     assert (pods.status_code, pods.json()["pods"]) == (200, 1)
+    without = await caller.get(f"{API}/queues/gh/desired-pods")
+    assert (without.status_code, without.json()["field"]) == (400, "objective")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,6 @@ async def test_a_queue_with_other_numbers_and_the_pods_for_an_objective(
         ("/queues/gh/what-if?arrivals=inf", "arrivals"),
         ("/queues/gh/what-if?arrivals=many", "arrivals"),
         ("/queues/gh/desired-pods?objective=soon", "objective"),
-        ("/queues/gh/desired-pods", "objective"),
         ("/jobs?limit=1001", "limit"),
         ("/jobs?limit=x", "limit"),
         ("/jobs?limit=1&limit=2", "limit"),

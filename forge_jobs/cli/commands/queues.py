@@ -63,12 +63,13 @@ def _line(queue: QueueView) -> list[object]:
 @json_option
 @deployment_options
 def list_objectives(deployment: Deployment, as_json: bool) -> None:
-    """List queues with an objective: the share met, what is left of the budget, the burn."""
+    """List queues with an objective: the share met, what is left of the budget, the burn, pods."""
     found = with_operator(deployment, lambda operator: operator.list_objectives())
     if as_json:
         emit_json(found)
         return
     columns = ["queue", "objective", "1 h", "24 h", "30 d", "budget left", "burn 5 m", "burn 1 h"]
+    columns.append("pods wanted")
     lines = [_standing(each) for each in found.objectives]
     emit_table(columns, lines, none="No queue has an objective.")
 
@@ -82,6 +83,7 @@ def _standing(each: ObjectiveView) -> list[object]:
         f"{each.budget_left:.0%}",
         f"{each.burn_5m:.3g}",
         f"{each.burn_1h:.3g}",
+        each.desired.pods,
     ]
 
 

@@ -110,7 +110,9 @@ class _Collector:
         met = _gauge("objective_met", "Share of jobs that started in time, at most 1.", "window")
         left = _gauge("objective_budget_left", "Share of the budget of 30 days, 1: all of it.")
         burn = _gauge("objective_burn", "How much too fast the budget burns, 1: just so.", "window")
+        pods = _gauge("desired_pods", "Pods that keep the objective at the load of late.")
         for each in self._scrape.objectives:
+            pods.add_metric((each.queue,), each.desired.pods)
             shares = {"1h": each.met_1h, "24h": each.met_24h, "30d": each.met_30d}
             for window, share in shares.items():
                 if share is not None:
@@ -118,7 +120,7 @@ class _Collector:
             left.add_metric((each.queue,), each.budget_left)
             for window, rate in (("5m", each.burn_5m), ("1h", each.burn_1h)):
                 burn.add_metric((each.queue, window), rate)
-        yield from (met, left, burn)
+        yield from (met, left, burn, pods)
 
     def _problems(self) -> Metric:
         labels = ("code", "severity")

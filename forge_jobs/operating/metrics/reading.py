@@ -63,16 +63,19 @@ class Scraper:
             counts=counts,
             pods=pods,
             totals=totals,
-            problems=await self._judged(queues, counts),
+            problems=await self._judged(queues, counts, pods),
             objectives=self._objectives,
         )
 
     async def _judged(
-        self, queues: Sequence[QueueState], counts: Mapping[str, QueueCounts]
+        self,
+        queues: Sequence[QueueState],
+        counts: Mapping[str, QueueCounts],
+        pods: Sequence[PodState],
     ) -> Sequence[Problem]:
         now = self._clock.elapsed()
         if self._judged_at is None or now - self._judged_at >= JUDGED_EVERY:
             self._problems = await problems(self._storage)
-            self._objectives = await read_objectives(self._storage, queues, counts)
+            self._objectives = await read_objectives(self._storage, queues, counts, pods)
             self._judged_at = now
         return self._problems

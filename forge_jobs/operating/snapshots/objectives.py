@@ -6,11 +6,14 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from forge_jobs.model.metrics import HOUR, MINUTE
+from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.model.series import SeriesAsk, SeriesStep
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.base import Calls
+from forge_jobs.operating.snapshots.pods_wanted import pods_wanted
 from forge_jobs.operating.snapshots.series import delays_of
+from forge_jobs.policy.judgement.desired_pods import DesiredPods
 from forge_jobs.policy.judgement.objectives import DAY, MONTH, overdue, standing
 from forge_jobs.storage.protocols import Storage
 
@@ -31,6 +34,7 @@ class ObjectiveView(Struct, frozen=True, kw_only=True):
     :param burn_5m: the share that was late in 5 minutes over the share that may be
     :param burn_1h: the same of an hour
     :param is_burning: both are at least 14.4
+    :param desired: how many pods keep the objective, as ``Operator.desired_pods`` says
     """
 
     queue: str
@@ -43,6 +47,7 @@ class ObjectiveView(Struct, frozen=True, kw_only=True):
     burn_5m: float
     burn_1h: float
     is_burning: bool
+    desired: DesiredPods
 
 
 class Objectives(Struct, frozen=True):
@@ -57,18 +62,23 @@ class ObjectiveCalls(Calls):
     async def list_objectives(self) -> Objectives:
         """How each queue with an objective stands: the share met, the budget left, the burn.
 
-        Four calls of the store, however many queues there are.
+        And how many pods each wants. Five calls of the store, however many queues there are.
         """
         self.actor.need(Right.READ)
         queues = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
         counts: Mapping[str, QueueCounts] = {}
+        pods: Sequence[PodState] = ()
         if any(each.settings.objective for each in queues):
             counts = await self.storage.jobs.counts(ended_at_most=_ENDED_COUNTED)
-        return Objectives(tuple(await read_objectives(self.storage, queues, counts)))
+            pods = await self.storage.procs.pods()
+        return Objectives(tuple(await read_objectives(self.storage, queues, counts, pods)))
 
 
 async def read_objectives(
-    storage: Storage, queues: Iterable[QueueState], counts: Mapping[str, QueueCounts]
+    storage: Storage,
+    queues: Iterable[QueueState],
+    counts: Mapping[str, QueueCounts],
+    pods: Sequence[PodState],
 ) -> list[ObjectiveView]:
     """Read how queues stand to their objectives: two calls, none without an objective.
 
@@ -88,18 +98,24 @@ async def read_objectives(
     found = await storage.jobs.many_series(asked)
     pairs = zip(found[::2], found[1::2], strict=True)
     return [
-        _view(queue, counts.get(queue.name), [*hours, *minutes], now)
+        _view(queue, counts.get(queue.name), hours, minutes, pods, now)
         for queue, (minutes, hours) in zip(with_aim, pairs, strict=True)
     ]
 
 
-def _view(
-    queue: QueueState, counts: QueueCounts | None, steps: Sequence[SeriesStep], now: datetime
+def _view(  # noqa: PLR0917 - the readings it weighs, one parameter each
+    queue: QueueState,
+    counts: QueueCounts | None,
+    hours: Sequence[SeriesStep],
+    minutes: Sequence[SeriesStep],
+    pods: Sequence[PodState],
+    now: datetime,
 ) -> ObjectiveView:
     aim = queue.settings.aim
     assert aim is not None
     due, oldest = (counts.due, counts.oldest_due_for) if counts else (0, timedelta(0))
-    stands = standing(aim, delays_of(steps), now, overdue=overdue(due, oldest, aim.within))
+    delays = delays_of([*hours, *minutes])
+    stands = standing(aim, delays, now, overdue=overdue(due, oldest, aim.within))
     return ObjectiveView(
         queue=queue.name,
         objective=queue.settings.objective,
@@ -111,4 +127,5 @@ def _view(
         burn_5m=stands.burn_short,
         burn_1h=stands.burn_long,
         is_burning=stands.is_burning,
+        desired=pods_wanted(queue, aim, counts, minutes, pods, now),
     )

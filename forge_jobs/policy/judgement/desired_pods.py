@@ -119,5 +119,5 @@ def _steady(rate: float, runs: Moments, objective: Objective, most: int) -> int:
 
 def _without_runs(load: Load, pods: int, slots_per_pod: int) -> int:
     """Without a length of runs the pods stay, and there is one where there is work."""
-    work = load.waiting + load.running + load.arrived
+    work = max(load.waiting, load.peak) + load.running + load.arrived
     return max(pods * slots_per_pod, 1) if work else 0

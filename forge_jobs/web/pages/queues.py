@@ -107,6 +107,7 @@ def _objective(stands: ObjectiveView) -> dict[str, Any]:
     burn = f"{stands.burn_5m:.3g} times in 5 min, {stands.burn_1h:.3g} in 1 h"
     return {
         "text": stands.objective,
+        "pods": stands.desired.text,
         "is_burning": stands.is_burning,
         "figures": [
             ("Met in 1 h", share(stands.met_1h)),
@@ -114,6 +115,7 @@ def _objective(stands: ObjectiveView) -> dict[str, Any]:
             ("In 30 d", share(stands.met_30d)),
             ("Budget left", f"{stands.budget_left:.0%}"),
             ("Burn", burn),
+            ("Pods wanted", number(stands.desired.pods)),
         ],
     }
 

@@ -5,6 +5,7 @@ import click
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_fields, emit_json
 from forge_jobs.config import Deployment
+from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name
 from forge_jobs.model.objectives import parse_objective
 from forge_jobs.operating.operator import Operator
@@ -18,7 +19,7 @@ from forge_jobs.policy.judgement.what_if import Outlook
 @click.option(
     "--arrivals", type=float, default=1.0, help="A factor, 1.5 for half as many jobs again."
 )
-@click.option("--objective", help="Say how many pods keep it, as '95% within 30s'.")
+@click.option("--objective", help="How many pods keep it? Default: the queue's own.")
 @json_option
 @deployment_options
 def what_if(  # noqa: PLR0917 - one parameter per option
@@ -38,8 +39,13 @@ def what_if(  # noqa: PLR0917 - one parameter per option
 
     async def ask(operator: Operator) -> tuple[Outlook, DesiredPods | None]:
         outlook = await operator.what_if(name, max_workers=max_workers, arrivals=arrivals)
-        pods = None if wanted is None else await operator.desired_pods(name, wanted)
-        return outlook, pods
+        try:
+            return outlook, await operator.desired_pods(name, wanted)
+        except InvalidInput:
+            # The queue has no objective of its own.
+            if wanted is not None:
+                raise
+            return outlook, None
 
     outlook, pods = with_operator(deployment, ask)
     if as_json:
