@@ -110,7 +110,7 @@ def test_variables_that_a_page_names_are_read(page: Path) -> None:
         for field in settings.__struct_fields__
     } | {SETTINGS_VARIABLE, KEYS_VARIABLE, "FORGE_QUEUES"}
     known.add("FORGE_COMPLETION_PATIENCE")
-    for name in ("web", "top", "export"):
+    for name in ("web", "top", "export", "worker"):
         known |= {str(each.envvar) for each in command_of([name])[0].params}
     found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
     assert {name for name in found - known if not name.startswith(_OF_TESTS)} == set()
