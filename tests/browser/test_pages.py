@@ -35,6 +35,8 @@ def pages_of(site: Site) -> dict[str, str]:
         "pods": "/pods",
         "cron": "/cron",
         "schedule": "/cron/nightly",
+        "schedule-draft": "/cron/nightly?expression=0+6+*+*+1-5&timezone=Asia/Tokyo",
+        "schedule-wrong": "/cron/nightly?expression=61+*+*+*+*&timezone=UTC",
         "limits": "/limits",
         "store": "/store",
         "audit": "/audit",

@@ -63,4 +63,32 @@ FRONT_BUGS = (
         "queues: Sequence[str] = pod.queues",
         "past.py::test_who_sees_one_queue_sees_that_one_of_then",
     ),
+    _bug(
+        "cron: words of an expression with seconds are of other fields",
+        "web/pages/cron/phrases.py",
+        "[fields[-1], *fields[:-1]]",
+        "fields",
+        "cron_page.py::test_times_in_words",
+    ),
+    _bug(
+        "cron: days that must both fit are said to be alternatives",
+        "web/pages/cron/phrases.py",
+        "    if _needs_both_days(fields):\n",
+        "    if False:\n",
+        "cron_page.py::test_times_in_words",
+    ),
+    _bug(
+        "cron: bars of jobs in a closed queue are shown",
+        "web/pages/cron/occurrences.py",
+        "state if state and visit.actor.sees(state.queue) else None",
+        "state",
+        "cron_page.py::test_bars_of_a_closed_queue_are_not_shown",
+    ),
+    _bug(
+        "cron: a text that is refused can be stored by its preview",
+        "web/pages/acting.py",
+        "can_apply=times is None or not times.problem,",
+        "can_apply=True,",
+        "cron_page.py::test_a_change_says_what_it_means_and_changes_the_zone",
+    ),
 )

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from starlette.requests import Request
 
 from forge_jobs.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -23,6 +23,7 @@ from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.words import length, number
@@ -145,12 +146,16 @@ def _preview_of_name(
     name = label or meant.value("name")
     changes = {key: value for key, value in meant.fields if key != "name"}
     said = "".join(f", {key.replace('_', ' ')} {value}" for key, value in changes.items())
+    times = None
+    if changes.get("expression") and changes.get("timezone"):
+        times = times_of(changes["expression"], changes["timezone"], visit.now)
     return _preview(
         visit,
         meant,
         headline=f"{meant.deed.label} {name}{said}",
         button=f"{meant.deed.label} {name}",
-        can_apply=True,
+        can_apply=times is None or not times.problem,
+        times=times,
         found=None,
         matched="",
         refused=[],
@@ -357,7 +362,8 @@ def _edit(meant: _Meant) -> list[Any]:
             raise InvalidInput("max_workers", f"is {text[:40]!r}", "give a whole number")
         return [QueueEdit(max_workers=int(text))]
     if operation == "set_schedule":
-        return [ScheduleEdit(expression=meant.value("expression"))]
+        timezone = meant.value("timezone")
+        return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
     return []
 
 

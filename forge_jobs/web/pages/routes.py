@@ -5,7 +5,7 @@ from starlette.routing import Route
 from forge_jobs.web.pages.acting import act_page
 from forge_jobs.web.pages.assets import ASSETS
 from forge_jobs.web.pages.audit import action_page, audit_page
-from forge_jobs.web.pages.cron import cron_page, schedule_page
+from forge_jobs.web.pages.cron.views import cron_page, schedule_page
 from forge_jobs.web.pages.errors import error_page, errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
 from forge_jobs.web.pages.frame import Source, View, page

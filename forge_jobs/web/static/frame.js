@@ -69,6 +69,7 @@
 
   for (const tools of all(".tools")) tools.hidden = false;
   choice("times", ["ago", "utc", "local"], showTimes);
+  document.addEventListener("forge:new", () => showTimes(kept.get("times", "ago")));
   choice("scheme", ["system", "light", "dark"], showScheme);
 
   // Copying, where the browser allows that.

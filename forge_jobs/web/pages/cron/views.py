@@ -1,21 +1,18 @@
 """The pages of schedules: the list, and one schedule."""
 
 import shlex
-from collections.abc import Iterable
-from typing import Any
-from zoneinfo import ZoneInfo
 
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.filters import JobFilter, JobSummary
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.operating.access import Right
 from forge_jobs.operating.settings.documents import ScheduleView
+from forge_jobs.web.pages.cron.occurrences import FIRES, Times, bar, histories, times_of
+from forge_jobs.web.pages.cron.phrases import phrase
 from forge_jobs.web.pages.deeds import SCHEDULE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import pretty
 
-_FIRES = 5
 _LISTED = 30
-_THERE = "%a %Y-%m-%d %H:%M:%S %Z"
 
 
 def mark(schedule: ScheduleView) -> str:
@@ -33,30 +30,41 @@ async def cron_page(visit: Visit) -> Shown:
     broken = sum(mark(each) == "bad" for each in schedules)
     noun = "schedule" if live == 1 else "schedules"
     said = f", {broken} broken" if broken else ""
+    listed = sorted(
+        schedules, key=lambda each: (order[mark(each)], each.next_at or visit.now, each.spec.name)
+    )
     return Shown(
         template="cron.html",
         title="Cron",
         command="forge-jobs cron list",
         values={
-            "schedules": sorted(
-                schedules,
-                key=lambda each: (order[mark(each)], each.next_at or visit.now, each.spec.name),
-            ),
+            "schedules": listed,
+            "histories": await histories(visit, listed),
             "headline": f"{live} {noun}{said}",
             "mark": mark,
+            "phrase": lambda each: "" if mark(each) == "bad" else phrase(each.spec.expression),
         },
     )
 
 
 async def schedule_page(visit: Visit) -> Shown:
-    """Show one schedule: next occurrences, rules, and the jobs that were made."""
+    """Show one schedule: next occurrences, rules, and the jobs that were made.
+
+    With a text in the address, show what that text would mean. ``part=times`` is that alone, for
+    a script.
+    """
     name = visit.name("name")
+    if visit.parameter("part") == "times":
+        visit.actor.need(Right.READ)
+        return Shown(template="times.html", title=name, values={"times": _draft(visit)})
     found = {each.spec.name: each for each in (await visit.operator.list_schedules()).schedules}
     each = found.get(name)
     if each is None:
         raise NotFound(f"no schedule is named {name!r}")
     page = await visit.operator.list_jobs(JobFilter(schedule=name), limit=_LISTED)
     access = visit.actor.access
+    is_draft = bool(visit.parameter("expression"))
+    times = _draft(visit) if is_draft else await _times(visit, each)
     return Shown(
         template="schedule.html",
         title=name,
@@ -66,12 +74,31 @@ async def schedule_page(visit: Visit) -> Shown:
             "mark": mark,
             "deeds": allowed(access, SCHEDULE_DEEDS, _fitting(each)),
             "may_set": access.allows("set_schedule") and not each.deleted,
-            "fires": await _fires(visit, each),
+            "is_draft": is_draft,
+            "times": times,
+            "stored": "" if mark(each) == "bad" else phrase(each.spec.expression),
             "payload": pretty(each.spec.payload),
             "jobs": page.jobs,
-            "history": history(page.jobs),
+            "history": [bar(job.status) for job in reversed(page.jobs)],
         },
     )
+
+
+def _draft(visit: Visit) -> Times:
+    """Return what the text of the address means."""
+    expression, timezone = visit.parameter("expression"), visit.parameter("timezone") or "UTC"
+    return times_of(expression.strip(), timezone.strip(), visit.now)
+
+
+async def _times(visit: Visit, each: ScheduleView) -> Times:
+    spec = each.spec
+    if each.deleted or each.next_at is None:
+        return Times(expression=spec.expression, timezone=spec.timezone)
+    try:
+        fires = (await visit.operator.schedule_fires(spec.name, count=FIRES)).fires
+    except InvalidInput:
+        return Times(expression=spec.expression, timezone=spec.timezone)
+    return times_of(spec.expression, spec.timezone, visit.now, fires)
 
 
 def _fitting(each: ScheduleView) -> list[str]:
@@ -79,33 +106,3 @@ def _fitting(each: ScheduleView) -> list[str]:
         return []
     return ["trigger_schedule", "resume_schedule" if each.paused else "pause_schedule",
             "delete_schedule"]  # fmt: skip
-
-
-async def _fires(visit: Visit, each: ScheduleView) -> list[dict[str, Any]]:
-    if each.deleted or each.next_at is None:
-        return []
-    try:
-        fires = (await visit.operator.schedule_fires(each.spec.name, count=_FIRES)).fires
-    except InvalidInput:
-        return []
-    zone = ZoneInfo(each.spec.timezone)
-    found = []
-    offset = visit.now.astimezone(zone).utcoffset()
-    for at in fires:
-        there = at.astimezone(zone)
-        # The clocks of the zone are changed between this one and the one before.
-        shifts = there.utcoffset() != offset
-        offset = there.utcoffset()
-        found.append({"at": at, "there": there.strftime(_THERE), "shifts": shifts})
-    return found
-
-
-def history(jobs: Iterable[JobSummary]) -> list[dict[str, str]]:
-    """Return the newest jobs of a schedule as coloured bars, oldest first."""
-    return [
-        {"mark": _BARS.get(job.status, "skipped"), "title": job.status.value}
-        for job in reversed(list(jobs))
-    ]
-
-
-_BARS = {JobStatus.DONE: "fired", JobStatus.DEAD: "bad", JobStatus.FAILED: "late"}
