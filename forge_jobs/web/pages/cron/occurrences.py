@@ -39,7 +39,7 @@ _WAITS = ("skipped", "waiting")
 
 
 class Times(Struct, frozen=True, kw_only=True):
-    """What the text of a schedule means.
+    """The meaning of the text of a schedule.
 
     :param words: "" where none are known
     :param problem: why the text is refused, "" when the text is fine
