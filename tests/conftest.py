@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -123,6 +123,20 @@ tries them on Postgres too. The rest of the conformance suite is about other sta
 _OF_PODS = ("tests/runtime/", "tests/executors/", "tests/commands/")
 """Tests of what one pod does. A child of a pod, and a program that a pod starts, know no store."""
 
+_SERVERS = ("redis-cluster", "redis", "postgres")
+
+_ABOVE_STORES = (
+    "tests/operating/",
+    "tests/problems/",
+    "tests/web/",
+    "tests/unit/test_client_",
+    "tests/cli/terminal/",
+    "tests/cli/test_job_logs",
+)
+"""Tests of what programs make of a store's answers, which the conformance suite holds alike. What
+runs on SQLite too runs there every day, and on servers by ``make test-all``.
+"""
+
 _ONLY_SERVERS_HAVE = (
     "cluster/test_store_faults",
     "cluster/test_cases_outages",
@@ -138,6 +152,9 @@ def pytest_collection(session: pytest.Session) -> None:
     Of a new tree, pytest rewrites the assertions of each module and keeps the result in a file.
     Workers that collect in step would all rewrite all modules.
     """
+    if not session.config.pluginmanager.hasplugin("dsession"):
+        # What is collected stays, and each look for garbage would go through all of that.
+        gc.disable()
     share: dict[str, Any] | None = getattr(session.config, "workerinput", None)
     if share is None:
         return
@@ -159,6 +176,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     worker of xdist begins with a part of the list.
     """
     items.sort(key=lambda item: zlib.crc32(item.nodeid.partition("::")[0].encode()))
+    on_a_file = {item.nodeid for item in items if "sqlite" in item.name}
     for item in items:
         if (
             _repeats_on_a_cluster(item)
@@ -166,6 +184,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or _repeats_shared_statements(item)
             or _goes_another_way(item)
             or _asks_only_protocols(item)
+            or _shows_the_same_on_a_file(item, on_a_file)
         ):
             item.add_marker(pytest.mark.long)
 
@@ -189,6 +208,13 @@ def _goes_another_way(item: pytest.Item) -> bool:
 def _asks_only_protocols(item: pytest.Item) -> bool:
     """A runtime uses only the protocols of a store: a file and a server show both kinds."""
     return item.nodeid.startswith(_OF_PODS) and "postgres" in item.name
+
+
+def _shows_the_same_on_a_file(item: pytest.Item, on_a_file: Collection[str]) -> bool:
+    return item.nodeid.startswith(_ABOVE_STORES) and any(
+        server in item.name and item.nodeid.replace(server, "sqlite") in on_a_file
+        for server in _SERVERS
+    )
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:
@@ -249,6 +275,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Else each full collection of garbage looks through thousands of tests.
     gc.collect()
     gc.freeze()
+    gc.enable()
     # What a test makes is mostly gone by itself: a tenth as many looks find the rest as well.
     gc.set_threshold(7_000, 10, 10)
     # A cluster takes two seconds, so its start begins while other tests run.

@@ -10,6 +10,9 @@ import pytest
 
 from tests.support import backends
 
+WITHOUT = ("cacheprovider", "schemathesis", "valkey")
+"""Plugins of pytest that are installed here and of no use to the program's tests."""
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders"
 
 pytestmark = [pytest.mark.processes, pytest.mark.anyio]
@@ -34,7 +37,8 @@ async def test_the_url_is_all_that_changes(backend: str, tmp_path: Path) -> None
     url = await backends.url_of(backend, tmp_path)
 
     program = run(folder, url, "orders.py")
-    tests = run(folder, url, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey")
+    without = [word for name in WITHOUT for word in ("-p", f"no:{name}")]
+    tests = run(folder, url, "-m", "pytest", "-q", *without)
 
     _, _, said = (EXAMPLE / "orders.py").read_text().partition("\n# Prints:\n")
     assert program.stdout.splitlines() == [line.removeprefix("# ") for line in said.splitlines()]

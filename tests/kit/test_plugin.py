@@ -86,7 +86,7 @@ def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
         # Else pytest-asyncio warns of a default that will change.
         options = (*options, "-o", "asyncio_default_fixture_loop_scope=function")
     # These plugins take longer to import than the tests take.
-    without = ("cacheprovider", "hypothesispytest", "valkey")
+    without = ("cacheprovider", "hypothesispytest", "schemathesis", "valkey")
     given = [option for name in without for option in ("-p", f"no:{name}")]
     return project.runpytest_subprocess(*given, *options)
 

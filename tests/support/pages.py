@@ -109,7 +109,8 @@ class PageRun:
             if words[0] == "export":
                 self._exports |= dict(word.split("=", 1) for word in words[1:])
             elif words[0] == "pytest":
-                plugins = ["-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:xdist"]
+                without = ("cacheprovider", "schemathesis", "valkey", "xdist")
+                plugins = [word for name in without for word in ("-p", f"no:{name}")]
                 self._process("pytest", *plugins, *words[1:])
             elif words[:2] == ["python", "-m"]:
                 self._process(*words[2:])
