@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from msgspec import Struct
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +30,7 @@ from tests.support.waiting import wait_until
 from tests.web.scene import Scene, playing
 
 VARIABLE = "FORGE_TEST_CHROMIUM"
+expect.set_options(timeout=30_000)  # milliseconds: a machine that is busy is no failure
 ADA = Actor(name="ada", access=ALL)
 
 
