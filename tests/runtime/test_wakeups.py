@@ -106,7 +106,7 @@ async def test_fifty_enqueues_wake_no_other_loop(
         for _ in range(50):
             outcome = await handle.enqueue(EnqueueRequest("nothing"))
         await ended(storage, outcome.job_id)
-        # The last steps of the start wake a loop now and then, an enqueue that does all fifty times.
+        # Last steps of the start wake a loop now and then. An enqueue that does: fifty times.
         assert len(woken) < 25, woken
 
 
