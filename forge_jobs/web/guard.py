@@ -89,11 +89,19 @@ class Guard:
         headers = Headers(scope=scope)
         if len(scope.get("query_string", b"")) > MAX_QUERY:
             raise Refused(
-                400, "too-long", "the query is too long", f"give at most {MAX_QUERY} bytes"
+                400,
+                "too-long",
+                "the query is too long",
+                f"give at most {MAX_QUERY} bytes",
+                field="query",
             )
         if len(scope["path"]) > MAX_PATH:
             raise Refused(
-                400, "too-long", "the path is too long", f"give at most {MAX_PATH} characters"
+                400,
+                "too-long",
+                "the path is too long",
+                f"give at most {MAX_PATH} characters",
+                field="path",
             )
         self._check_host(headers)
         if scope["method"] not in SAFE:
@@ -166,12 +174,18 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Refused(400, "incomplete", "the body ended early", "send the whole body")
+                raise Refused(
+                    400, "incomplete", "the body ended early", "send the whole body", field="body"
+                )
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > MAX_BODY:
                 raise Refused(
-                    413, "too-large", f"the body is larger than {MAX_BODY} bytes", "send less"
+                    413,
+                    "too-large",
+                    f"the body is larger than {MAX_BODY} bytes",
+                    "send less",
+                    field="body",
                 )
             if not message.get("more_body", False):
                 return b"".join(parts)

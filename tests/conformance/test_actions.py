@@ -17,6 +17,7 @@ from forge_jobs.model.actions import (
     ActionRecord,
     ActionState,
     ActionStep,
+    mark_id,
 )
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_job_id
@@ -115,6 +116,18 @@ async def test_actions_are_listed_the_newest_first(storage: Storage) -> None:
     rest = await storage.jobs.actions(below=newest[2], limit=3)
     assert [each.action.id for each in rest] == newest[3:]
     assert all(each.parts for each in (*first, *rest))
+
+
+async def test_a_mark_of_a_key_is_stored_once_and_is_in_no_list(storage: Storage) -> None:
+    mark = an_action(id=mark_id("ada", "deploy 7"), which=None, queues=(), target="first")
+    assert mark.id == mark_id("ada", "deploy 7") != mark_id("bob", "deploy 7")
+    put = await storage.jobs.put_action(mark)
+    again = await storage.jobs.put_action(structs.replace(mark, target="second"))
+    assert again == put
+    assert (await storage.jobs.get_action(mark.id)).action.target == "first"
+    listed = await storage.jobs.put_action(an_action())
+    assert await storage.jobs.actions() == [listed]
+    assert await storage.jobs.actions(below=listed.action.id) == []
 
 
 async def test_an_action_that_is_not_there(storage: Storage) -> None:

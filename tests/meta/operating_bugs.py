@@ -89,6 +89,32 @@ RIGHTS = (
     ),
 )
 
+_KEY = "tests/web/test_conditions.py::test_one_key_is_one_action_over_several_dashboards"
+
+KEYS = tuple(
+    Bug(f"key of an action: {name}", (_KEY,), (Edit(module, old, new),))
+    for name, module, old, new in (
+        (
+            "each token is an action of its own",
+            "forge_jobs/operating/actions/calls.py",
+            "action_id=first.action.target",
+            "action_id=ticket.action_id",
+        ),
+        (
+            "another verb is answered by the first action",
+            "forge_jobs/operating/actions/calls.py",
+            "action.verb != ticket.verb or ",
+            "",
+        ),
+        (
+            "the instant of the preview is a part of what is asked for",
+            "forge_jobs/operating/actions/previews.py",
+            "enqueued_before=None, enqueued_after=None",
+            "enqueued_after=None",
+        ),
+    )
+)
+
 LIMITS = (
     _bug(
         "operator: names of limits are shown to who has one queue",
@@ -365,6 +391,7 @@ PAGES = (
 
 OPERATING_BUGS: tuple[Bug, ...] = (
     *RIGHTS,
+    *KEYS,
     *LIMITS,
     *ERRORS,
     *ACTIONS,

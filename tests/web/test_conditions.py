@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.protocols import Storage
@@ -146,3 +147,74 @@ async def test_a_token_is_one_action_over_several_dashboards(storage: Storage) -
     assert again.json()["changed"] == 5
     async with client_of(apps[0]) as client:
         assert len((await client.get(f"{API}/actions")).json()["actions"]) == 1
+
+
+async def preview(client: httpx.AsyncClient, verb: str, q: str = "queue:gh") -> str:
+    answer = await client.get(f"{API}/actions/preview", params={"verb": verb, "q": q})
+    assert answer.status_code == 200, answer.text
+    token: str = answer.json()["token"]
+    return token
+
+
+async def test_one_key_is_one_action_over_several_dashboards(storage: Storage) -> None:
+    """A program that has lost the answer, and the token too, previews again."""
+    for _ in range(5):
+        await enqueue_one(storage, queue="gh")
+    apps = [dashboard(storage, authorize=lambda _: ADA) for _ in range(3)]
+    key = {"Idempotency-Key": "clean up 7"}
+
+    async def apply(app: Any, verb: str = "cancel_jobs", q: str = "queue:gh") -> httpx.Response:
+        async with client_of(app) as client:
+            body = {"token": await preview(client, verb, q), "reason": "they are stuck"}
+            return await client.post(f"{API}/actions", json=body, headers=key)
+
+    answers = await asyncio.gather(*(apply(app) for app in apps * 2))
+    await enqueue_one(storage, queue="gh")
+    again = await apply(apps[1])
+
+    assert {each.status_code for each in answers} == {200}
+    assert len({each.json()["id"] for each in [*answers, again]}) == 1
+    assert again.json()["changed"] == 5
+    for other in (await apply(apps[0], "delete_jobs"), await apply(apps[0], q="queue:mail")):
+        assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    async with client_of(apps[0]) as client:
+        actions = (await client.get(f"{API}/actions")).json()["actions"]
+    assert [(each["verb"], each["changed"]) for each in actions] == [("cancel_jobs", 5)]
+
+
+async def test_a_key_is_of_the_caller_who_used_it(sqlite: Storage) -> None:
+    await enqueue_one(sqlite, queue="gh")
+    ids = []
+    for name in ("ada", "bob"):
+        caller = Actor(name=name, access=ADA.access)
+
+        def authorize(_: Request, who: Actor = caller) -> Actor:
+            return who
+
+        async with client_of(dashboard(sqlite, authorize=authorize)) as client:
+            body = {"token": await preview(client, "cancel_jobs")}
+            headers = {"Idempotency-Key": "7"}
+            answer = await client.post(f"{API}/actions", json=body, headers=headers)
+            ids.append(answer.json()["id"])
+
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.parametrize(
+    ("headers", "more", "field"),
+    [
+        ({"Idempotency-Key": "7" * 201}, {}, "Idempotency-Key"),
+        ({"Idempotency-Key": "7"}, {"key": "8"}, "key"),
+        ({}, {"key": "7" * 201}, "key"),
+    ],
+)
+async def test_a_key_that_is_none_does_nothing(
+    sqlite: Storage, headers: dict[str, str], more: dict[str, str], field: str
+) -> None:
+    await enqueue_one(sqlite, queue="gh")
+    async with client_of(dashboard(sqlite, authorize=lambda _: ADA)) as client:
+        body = {"token": await preview(client, "cancel_jobs")} | more
+        answer = await client.post(f"{API}/actions", json=body, headers=headers)
+        assert (await client.get(f"{API}/actions")).json()["actions"] == []
+
+    assert (answer.status_code, answer.json()["field"]) == (400, field)

@@ -1,5 +1,6 @@
 """Records of what operators did: an action, how far it has come, and one step of it."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,6 +18,10 @@ JOBS_KEPT = timedelta(days=7)
 """How long it is known which jobs an action has changed."""
 
 MAX_REASON = 1_000
+
+_NO_TIME = bytes(6)
+WITH_TIME = "0000000001"
+"""Ids of actions that lists have begin so, or higher. Lower ids have no time."""
 
 
 class ActionState(StrEnum):
@@ -112,6 +117,15 @@ class ActionStep(Struct, frozen=True, kw_only=True):
     action_id: str
     queue: str
     cursor: str = ""
+
+
+def mark_id(actor: str, key: str) -> str:
+    """Return the id of the mark that an actor has used a key: always the same, and without a time.
+
+    A mark is an action too, whose ``target`` is the id of the action that the key stands for.
+    """
+    digest = hashlib.sha256(f"{actor}\0{key}".encode("utf-8", "replace")).digest()
+    return str(ULID(_NO_TIME + digest[:10]))
 
 
 def check_action_id(value: object) -> str:

@@ -2,14 +2,17 @@
 
 from functools import partial
 
+from msgspec import structs
+
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
-from forge_jobs.model.actions import ActionRecord, check_action_id
+from forge_jobs.model.actions import ActionRecord, check_action_id, mark_id
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.documents import ActionJobs, Actions, ActionView
 from forge_jobs.operating.actions.editing import EDIT_JOB, EditCalls
 from forge_jobs.operating.actions.previews import (
+    MAX_KEY,
     SAMPLES,
     VALID_FOR,
     Apply,
@@ -17,6 +20,7 @@ from forge_jobs.operating.actions.previews import (
     Ticket,
     bounded,
     match,
+    means_the_same,
     others,
     read_token,
     token_of,
@@ -80,11 +84,13 @@ class ActionCalls(EditCalls):
         """Do what a preview has shown, to the jobs that were there then, each once.
 
         In steps, of which each changes some jobs and the record together. Applied twice, a token
-        is one action. When this call dies, :meth:`continue_action` goes on.
+        is one action, and so is a key, with any tokens and from any program. When this call dies,
+        :meth:`continue_action` goes on.
 
-        :param preview: the token of a preview, and the reason
+        :param preview: the token of a preview, the reason, and a key if there is one
         :raises InvalidInput: the token is none, of another actor, or older than ten minutes
-        :raises Conflict: a tenth more jobs match than at the preview. Preview again
+        :raises Conflict: a tenth more jobs match than at the preview. Preview again. Or the actor
+            has used the key for an action that asks for something else
         :raises Unavailable: the store is silent. Some steps may have been taken
         """
         self.actor.need(Right.READ)
@@ -93,11 +99,31 @@ class ActionCalls(EditCalls):
         self.actor.act(ticket.verb)
         if ticket.actor != self.actor.name:
             raise InvalidInput("token", "is of another actor", "make a preview of your own")
+        if preview.key:
+            ticket = await self._first_of(ticket, preview.key)
         try:
             record = await self._record(ticket.action_id)
         except NotFound:
             record = await self._begin(ticket, preview.reason)
-        return self._shown(await self._drive(record.action))
+        action = record.action
+        if action.verb != ticket.verb or not means_the_same(
+            action.which, self._within(ticket.which)
+        ):
+            raise Conflict(
+                f"the key belongs to the action {action.id}, which asks for something else; "
+                "give each action a key of its own"
+            )
+        return self._shown(await self._drive(action))
+
+    async def _first_of(self, ticket: Ticket, key: str) -> Ticket:
+        """The ticket, with the id of the action that the key stands for since its first use."""
+        if len(key) > MAX_KEY:
+            raise InvalidInput("key", "is too long", f"give at most {MAX_KEY} characters")
+        mark = self._action(
+            "apply_action", id=mark_id(self.actor.name, key), target=ticket.action_id
+        )
+        first = await self.storage.jobs.put_action(mark)
+        return structs.replace(ticket, action_id=first.action.target)
 
     async def _begin(self, ticket: Ticket, reason: str) -> ActionRecord:
         now = await self.storage.cron.now()

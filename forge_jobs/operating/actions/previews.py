@@ -13,10 +13,14 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.model.filters import REFUSED, JobFilter, JobSummary, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.queries.terms import AGES
 from forge_jobs.storage.protocols import Storage
 
 VALID_FOR = timedelta(minutes=10)
 """How long a preview may be applied."""
+
+MAX_KEY = 200
+"""Characters of a key."""
 
 SAMPLES = 10
 COUNTED = 50_000
@@ -69,10 +73,13 @@ class Apply(Struct, frozen=True, kw_only=True):
 
     :param token: of the preview
     :param reason: for people. Stays with the record
+    :param key: 1 to 200 characters that the actor gives no other action, so that a program that has
+        lost an answer may preview again. A key is one action, whatever the tokens. "" for none
     """
 
     token: str
     reason: str = ""
+    key: str = ""
 
 
 class Ticket(Struct, frozen=True, kw_only=True):
@@ -84,6 +91,16 @@ class Ticket(Struct, frozen=True, kw_only=True):
     count: int
     actor: str
     at: datetime
+
+
+def means_the_same(one: JobFilter | None, other: JobFilter) -> bool:
+    """Return whether two filters ask for the same, apart from instants, which durations give."""
+    return one is not None and _timeless(one) == _timeless(other)
+
+
+def _timeless(which: JobFilter) -> JobFilter:
+    rest = tuple(each for each in which.terms if each.name not in AGES)
+    return structs.replace(which, enqueued_before=None, enqueued_after=None, terms=rest)
 
 
 class Match(Struct):

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+from forge_jobs.errors import NotFound
 from forge_jobs.model.ids import HostId, new_job_id
 from forge_jobs.model.names import check_name
 from forge_jobs.model.pod_requests import ANSWERED_WITHIN, PodRequest, PodVerb, RequestState
@@ -58,10 +59,16 @@ class PodCalls(RecordedCalls):
         return await self._asked("show_stacks", host_id, PodVerb.STACKS)
 
     async def pod_requests(self, host_id: str) -> PodRequests:
-        """The newest requests to a pod, with the answers. Requests stay for an hour."""
+        """The newest requests to a pod, with the answers. Requests stay for an hour.
+
+        :raises NotFound: no pod has the id, and no request was made to such a pod
+        """
         self.actor.need(Right.READ)
         self.actor.need(Right.QUEUES)
-        found = await self.storage.procs.pod_requests(HostId(check_name("host_id", host_id)))
+        pod = HostId(check_name("host_id", host_id))
+        found = await self.storage.procs.pod_requests(pod)
+        if not found and pod not in {each.pod.host_id for each in await self.storage.procs.pods()}:
+            raise NotFound(f"there is no pod {host_id!r}; the store forgets pods that have ended")
         return PodRequests(tuple(_shown(each) for each in found))
 
     async def _asked(self, operation: str, host_id: str, verb: PodVerb) -> PodRequestView:

@@ -125,8 +125,8 @@ class OperatedStore(EditedStore, WaitingStore, Protocol):
     async def put_action(self, action: Action) -> ActionRecord:
         """Store the record of an action, with a running part for each of ``action.queues``.
 
-        An action with the same id that is stored stays as it is. Records stay 400 days. What is
-        past that time is removed by later calls.
+        An action with the same id that is stored stays as it is, and is returned.
+        Records stay 400 days. What is past that time is removed by later calls.
 
         :raises InvalidInput: the id is no ULID, or the reason is too long
         """
@@ -143,6 +143,8 @@ class OperatedStore(EditedStore, WaitingStore, Protocol):
 
     async def actions(self, *, below: str | None = None, limit: int = 50) -> list[ActionRecord]:
         """Return actions with lower ids, the highest id first.
+
+        Marks of keys (see ``mark_id``), whose ids have no time, are in no list.
 
         :param limit: 1 to 1,000
         """

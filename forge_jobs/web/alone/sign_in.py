@@ -172,6 +172,7 @@ class _Failures:
                     "too-many-failures",
                     "too many sign-ins have failed",
                     f"wait {wait} s",
+                    field="Authorization",
                     headers={"Retry-After": str(wait)},
                 )
 

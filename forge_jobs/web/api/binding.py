@@ -94,7 +94,9 @@ class Bound(Struct, frozen=True, kw_only=True):
             content = b"{}"
         if self.body is None:
             if content.strip() not in (b"", b"{}"):
-                raise Refused(400, "unexpected-body", "the operation takes no body", "send none")
+                raise Refused(
+                    400, "unexpected-body", "the operation takes no body", "send none", field="body"
+                )
             return None
         try:
             # Not strict: durations are numbers of seconds here.

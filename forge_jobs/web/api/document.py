@@ -11,6 +11,7 @@ import msgspec
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.objectives import Objective
 from forge_jobs.operating.actions import documents as of_actions
+from forge_jobs.operating.actions.previews import MAX_KEY
 from forge_jobs.operating.jobs import documents as of_jobs
 from forge_jobs.operating.live.documents import LiveLost, LiveState
 from forge_jobs.operating.operations import API
@@ -20,6 +21,10 @@ from forge_jobs.web.api.conditions import HEADER, TAGS
 from forge_jobs.web.problems import MEDIA_TYPE, TITLES, Problem
 
 _JSON = "application/json"
+KEY = "Idempotency-Key"
+KEYED = frozenset({"enqueue", "apply_action"})
+"""Operations that take a key."""
+
 LIVE = "/live"
 MAX_JOBS = 100
 """Jobs that one viewer of the stream may look at."""
@@ -172,14 +177,9 @@ def _operation(bound: Bound, by_type: dict[int, Any]) -> dict[str, Any]:
         "responses": answers,
     }
     parameters = [_parameter(each) for each in bound.arguments]
-    if bound.operation.name == "enqueue":
-        parameters.append(
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-            }
-        )
+    if bound.operation.name in KEYED:
+        bounds = {"type": "string", "minLength": 1, "maxLength": MAX_KEY}
+        parameters.append({"name": KEY, "in": "header", "schema": bounds})
     if bound.operation.name in TAGS:
         parameters.append({"name": HEADER, "in": "header", "schema": {"type": "string"}})
     if parameters:

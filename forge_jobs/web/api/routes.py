@@ -19,6 +19,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.operating.access import Actor
+from forge_jobs.operating.actions.previews import MAX_KEY, Apply
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.operations import API
 from forge_jobs.operating.operator import Operator
@@ -26,12 +27,11 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.api.binding import ALL_JOBS, Bound, bound_operations
 from forge_jobs.web.api.bodies import NewJobBody, WhichBody
 from forge_jobs.web.api.conditions import TAGS, Conditions
-from forge_jobs.web.api.document import openapi
+from forge_jobs.web.api.document import KEY, openapi
 from forge_jobs.web.problems import Refused
 from forge_jobs.web.values import tagged
 
 JSON = "application/json"
-_KEY_BYTES = 200
 SLASH = "\ue000"
 """Stands in a path for a slash that is part of a name."""
 
@@ -141,6 +141,9 @@ async def _argument_of(body: Any, request: Request, storage: Storage, actor: Act
         return await filter_of(body.q, storage)
     if isinstance(body, NewJobBody):
         return _named(body, request, actor).request()
+    if isinstance(body, Apply):
+        key = _key_of(request, "key" if body.key else "")
+        return structs.replace(body, key=key) if key else body
     return body
 
 
@@ -162,14 +165,26 @@ def _named(body: NewJobBody, request: Request, actor: Actor) -> NewJobBody:
 
     :raises InvalidInput: the key is too long, or given together with an id
     """
-    keys = request.headers.getlist("idempotency-key")
-    if not keys:
+    key = _key_of(request, "" if body.id is None else "id")
+    if not key:
         return body
-    [key] = keys if len(keys) == 1 else [""]
-    if not 0 < len(key) <= _KEY_BYTES:
-        raise InvalidInput("Idempotency-Key", "is not one key", f"give 1 to {_KEY_BYTES} letters")
-    if body.id is not None:
-        raise InvalidInput("id", "is given together with Idempotency-Key", "give one of the two")
     digest = hashlib.sha256(f"{actor.name}\0{key}".encode("utf-8", "replace")).digest()
     # The first bits are the time of an id: zero, so that the id depends on the key alone.
     return structs.replace(body, id=str(ULID(bytes(6) + digest[:10])))
+
+
+def _key_of(request: Request, beside: str) -> str:
+    """Return the ``Idempotency-Key`` of a request, "" without one.
+
+    :param beside: the field of the body that says the same. "" when not given
+    :raises InvalidInput: the key is too long, or given together with that field
+    """
+    keys = request.headers.getlist(KEY)
+    if not keys:
+        return ""
+    [key] = keys if len(keys) == 1 else [""]
+    if not 0 < len(key) <= MAX_KEY:
+        raise InvalidInput(KEY, "is not one key", f"give 1 to {MAX_KEY} letters")
+    if beside:
+        raise InvalidInput(beside, f"is given together with {KEY}", "give one of the two")
+    return key

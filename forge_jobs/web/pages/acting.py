@@ -309,7 +309,10 @@ async def form_of(request: Request) -> dict[str, str]:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     content = await request.body()
     if content and media != "application/x-www-form-urlencoded":
-        raise Refused(415, "wrong-media-type", "the body is no form", "use the page's own form")
+        raise Refused(
+            415, "wrong-media-type", "the body is no form", "use the page's own form",
+            field="Content-Type",
+        )  # fmt: skip
     return dict(
         parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
     )

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, insert, select, tuple_, update
 
 from forge_jobs.clock import from_us
 from forge_jobs.errors import NotFound
-from forge_jobs.model.actions import Action, ActionPart, ActionRecord, ActionState
+from forge_jobs.model.actions import WITH_TIME, Action, ActionPart, ActionRecord, ActionState
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.actions import (
     JOBS_KEPT_US,
@@ -32,7 +32,11 @@ _PUT = insert(actions)
 _PUT_PARTS = insert(action_parts)
 _NEWEST = (
     select(actions)
-    .where(actions.c.id < bindparam("below"), actions.c.at > bindparam("since"))
+    .where(
+        actions.c.id < bindparam("below"),
+        actions.c.id >= WITH_TIME,
+        actions.c.at > bindparam("since"),
+    )
     .order_by(actions.c.id.desc())
     .limit(bindparam("count"))
 )

@@ -18,6 +18,9 @@ local function handle(base, request)
   forget(base)
   redis.call('HSET', key, 'at', text(now), 'document', document)
   redis.call('PEXPIRE', key, seconds * 1000)
-  redis.call('ZADD', base .. ':actions', 0, id)
+  -- Marks of keys, whose ids have no time, are in no list.
+  if id >= '0000000001' then
+    redis.call('ZADD', base .. ':actions', 0, id)
+  end
   return true
 end
