@@ -1,4 +1,4 @@
-"""Every refusal is a problem: a stable code, the field, what is wrong, a fix, the request."""
+"""A refusal is a problem: a stable code, the field, what is wrong, a fix, the request."""
 
 from collections.abc import Mapping
 from pathlib import Path
