@@ -14,8 +14,9 @@ from forge_jobs.operating.operator import Operator
 from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.runtime.passes.depths import record_depths_once
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import KIND, a_pod, claim, done, enqueue_one, finish
+from tests.support.factories import a_pod, claim, done, enqueue_one, finish
 
+KIND = "order.notify"
 MINUTES = 40
 PAUSED, RESUMED, LOST = 10, 15, 25
 """The minutes in which ada paused mail and resumed mail, and in which the pod was lost."""
@@ -31,7 +32,7 @@ class Past:
         self.storage = storage
         self.clock = clock
         self.start = clock.now().replace(second=0, microsecond=0)
-        self.pod: Pod = a_pod(label="web-1", version="7a11", queues=("gh", "mail"))
+        self.pod: Pod = a_pod(label="web-1", version="7a11", queues=("gh", "mail"), kinds=(KIND,))
         self.dies_at = LOST
         self._lived = 0
         self._lease: PodLease | None = None
@@ -65,9 +66,9 @@ class Past:
         return lease
 
     async def _minute(self, minute: int, lease: PodLease) -> None:
-        await enqueue_one(self.storage, queue="mail")
+        await enqueue_one(self.storage, queue="mail", kind=KIND)
         for _ in range(3):
-            await enqueue_one(self.storage, queue="gh")
+            await enqueue_one(self.storage, queue="gh", kind=KIND)
         if minute == PAUSED:
             async with Operator(self.storage, _ADA) as operator:
                 await operator.pause_queue("mail")
@@ -83,7 +84,7 @@ class Past:
     async def _work(self, lease: PodLease) -> None:
         jobs, procs, now = self.storage.jobs, self.storage.procs, self.clock.now()
         await jobs.heartbeat(lease, (), _LEASE)
-        for claimed in await claim(self.storage, lease, limit=3, queue="gh"):
+        for claimed in await claim(self.storage, lease, limit=3, queue="gh", kinds=(KIND,)):
             await finish(self.storage, claimed, done())
         minute = now.replace(second=0, microsecond=0)
         await procs.record_gauges(
