@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from forge_jobs.clock import SystemClock
 from forge_jobs.config import child_environment
 from forge_jobs.demo.handlers import FILES, PINGS, REPORTS, TICKS
+from forge_jobs.demo.troubled import CARDS, CRM, MAIL, ORDERS
 
 WORKERS = 8
 """Files worked on at once, in the whole cluster."""
@@ -32,6 +34,11 @@ _SETTINGS = {
     "grace": "3s",
 }
 
+_OF_DRILLS = {
+    "queues": f"{_SETTINGS['queues']},{ORDERS}=4,{CARDS}=2,{CRM}=1,{MAIL}=1",
+    "handlers": "forge_jobs.demo.troubled:handlers",
+}
+
 # Waits for the end of the demo, which closes the pipe in any case, then removes the folder.
 _JANITOR = """
 import os, shutil, sys, time
@@ -47,13 +54,13 @@ for _ in range(100):
 class Member:
     """A worker process."""
 
-    def __init__(self, name: str, url: str, folder: Path) -> None:
+    def __init__(self, name: str, url: str, folder: Path, settings: Mapping[str, str]) -> None:
         self.name = name
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "forge_jobs", "worker", "--stop-on-eof"],
-                env=child_environment({**_SETTINGS, "storage_url": url, "worker_id": name}),
+                env=child_environment({**settings, "storage_url": url, "worker_id": name}),
                 # The worker stops when this pipe closes, so no worker outlives the demo.
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -103,18 +110,27 @@ class Member:
 
 
 @contextmanager
-def two_workers(url: str, folder: Path) -> Iterator[tuple[Member, Member]]:
-    """Two workers on the store. Both are gone afterwards."""
+def two_workers(
+    url: str, folder: Path, *, has_drills: bool = False
+) -> Iterator[tuple[Member, Member]]:
+    """Two workers on the store. Both are gone afterwards.
+
+    :param has_drills: the workers serve the queues of the drills too, and end within a second,
+        because a visitor waits for that
+    """
     members = []
+    settings = _SETTINGS | _OF_DRILLS if has_drills else _SETTINGS
     try:
         for name in ("1", "2"):
-            members.append(Member(name, url, folder))  # noqa: PERF401 - the first must be stopped if the second fails
+            members.append(Member(name, url, folder, settings))  # noqa: PERF401 - the first must be stopped if the second fails
         yield members[0], members[1]
     finally:
         for member in members:
             member.ask_to_stop()
+        clock = SystemClock()
+        until = clock.elapsed() + (1 if has_drills else 10)
         for member in members:
-            member.reap(5)
+            member.reap(max(until - clock.elapsed(), 0))
 
 
 @contextmanager

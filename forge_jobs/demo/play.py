@@ -273,11 +273,11 @@ class Play:
         return self._clock.elapsed() - self._began
 
 
-async def clear(storage: Storage) -> None:
-    """Remove the demo's schedule and jobs from a store."""
+async def clear(storage: Storage, queues: Sequence[str] = QUEUES) -> None:
+    """Remove the demo's schedule and the jobs of queues from a store."""
     if await storage.cron.get_schedule(SCHEDULE):
         await storage.cron.delete_schedule(SCHEDULE)
-    which = JobFilter(queues=QUEUES)
+    which = JobFilter(queues=tuple(queues))
     for remove in (storage.jobs.cancel, storage.jobs.delete):
         cursor: str | None = None
         while True:

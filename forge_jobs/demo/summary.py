@@ -93,7 +93,9 @@ def sentences(summary: Summary) -> list[str]:
     return lines
 
 
-NEXT = """Try next:
+NEXT = """The dashboard: run forge-jobs demo --web, and end three planted problems by a click.
+
+Try next:
   forge-jobs demo --pace 0                     the same without resting between files
   forge-jobs demo --postgres                   the same on a server of its own; or --redis
   export FORGE_STORAGE_URL=sqlite:///jobs.db   a store of your own

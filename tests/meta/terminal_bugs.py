@@ -218,4 +218,26 @@ EXPORT = (
     ),
 )
 
-TERMINAL_BUGS = (*WATCH, *TOP, *TRACES, *EXPORT)
+_DEMO = "tests/cli/test_demo_web.py::"
+_VISIT = f"{_DEMO}test_a_visitor_ends_three_problems_and_a_signal_ends_the_demo"
+
+DEMO = (
+    Bug(
+        "demo: the card service stays away after the pause",
+        (_VISIT,),
+        (Edit("forge_jobs/demo/drills.py", "troubled.CARDS_ARE_BACK).touch()", '"x").exists()'),),
+    ),
+    Bug(
+        "demo: the dashboard waits for its viewers at the end",
+        (f"{_DEMO}test_ctrl_c_in_the_middle_is_an_end_like_any_other",),
+        (
+            Edit(
+                "forge_jobs/web/alone/server.py",
+                "            server.handle_exit(signal.SIGTERM, None)\n            await serving",
+                "            await serving",
+            ),
+        ),
+    ),
+)
+
+TERMINAL_BUGS = (*WATCH, *TOP, *TRACES, *EXPORT, *DEMO)

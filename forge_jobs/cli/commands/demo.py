@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forge_jobs.cli.dashboard.web import need_web
 from forge_jobs.cli.failures import FAILED
 from forge_jobs.cli.output import emit_json, is_terminal, talk
 from forge_jobs.errors import InvalidInput
@@ -37,6 +38,15 @@ DEFAULT_PACE = 0.03
     help="Seconds each file's handler rests, so that one can watch; 0 is full speed.",
 )
 @click.option("--storage", metavar="URL", help="Use this store in place of a temporary file.")
+@click.option("--web", is_flag=True, help="Serve the dashboard beside, with three problems to end.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8642,
+    show_default=True,
+    envvar="FORGE_WEB_PORT",
+    help="The port of the dashboard (FORGE_WEB_PORT). 0 takes a free one.",
+)
 @click.option("--postgres", "server", flag_value="postgres", help="Start a PostgreSQL for it.")
 @click.option("--redis", "server", flag_value="redis", help="Start a Valkey (Redis) for it.")
 def demo(
@@ -44,6 +54,8 @@ def demo(
     *,
     as_json: bool,
     pace: float,
+    web: bool,
+    port: int,
     storage: str | None,
     server: "ServerKind | None",
 ) -> None:
@@ -55,6 +67,9 @@ def demo(
     handler rests for --pace seconds after its work: nothing else is staged. The demo ends by itself
     within a minute.
 
+    With --web the dashboard shows all of it live, on this machine alone, beside three planted
+    problems. The demo then goes on until Ctrl-C.
+
     Without --storage nothing stays behind. In a store of yours the demo keeps to the schema
     forge_demo of a PostgreSQL database or the prefix forge-demo of a Redis, removes its
     jobs at the end, and says what stays.
@@ -62,21 +77,36 @@ def demo(
     import anyio
 
     from forge_jobs.demo.stage import NOTHING_LEFT, Stage, in_store
-    from forge_jobs.demo.summary import NEXT, sentences
+    from forge_jobs.demo.summary import NEXT
 
     if storage and server:
         raise click.UsageError("--storage, --postgres and --redis exclude each other.")
+    if web and as_json:
+        raise click.UsageError("--web goes on until a signal, so not with --json.")
+    if web:
+        need_web()
     stage = in_store(storage) if storage else server
-    summary = anyio.run(_perform, _files(folder), pace, stage, _view(as_json))
+    left = stage.leaves if isinstance(stage, Stage) else NOTHING_LEFT
+    perform = partial(_perform, port=port if web else None)
+    summary = anyio.run(perform, _files(folder), pace, stage, _view(as_json))
+    if web:
+        talk(f"Stopped. {left}")
+        return
     if summary is None:
         raise click.Abort
     if as_json:
         emit_json(summary)
     else:
-        left = stage.leaves if isinstance(stage, Stage) else NOTHING_LEFT
-        click.echo("\n".join(["", *sentences(summary), left, "", NEXT]))
+        _tell(summary)
+        click.echo(f"{left}\n\n{NEXT}")
     if not summary.is_good:
         raise click.exceptions.Exit(FAILED)
+
+
+def _tell(summary: "Summary") -> None:
+    from forge_jobs.demo.summary import sentences
+
+    click.echo("\n".join(["", *sentences(summary)]))
 
 
 def _view(as_json: bool) -> "View":
@@ -110,10 +140,16 @@ def _is_passed_over(folder: str) -> bool:
 
 
 async def _perform(
-    files: tuple[Path, ...], pace: float, stage: "Stage | ServerKind | None", view: "View"
+    files: tuple[Path, ...],
+    pace: float,
+    stage: "Stage | ServerKind | None",
+    view: "View",
+    *,
+    port: int | None,
 ) -> "Summary | None":
     """Play the demo, and clean up. None when a signal stopped it.
 
+    :param port: of the dashboard. None for none
     :param stage: a store. Or a server to start. None: a file in the demo's own folder
     """
     import anyio
@@ -135,12 +171,14 @@ async def _perform(
             elif stage:
                 url = stage.url
             plan = Plan(files=files, folder=folder, pace=pace)
-            summary = await _play(plan, url, view, stopped)
+            summary = await _play(plan, url, view, stopped, port)
         group.cancel_scope.cancel()
     return None if stopped.is_set() else summary
 
 
-async def _play(plan: "Plan", url: str, view: "View", stopped: "anyio.Event") -> "Summary":
+async def _play(
+    plan: "Plan", url: str, view: "View", stopped: "anyio.Event", port: int | None
+) -> "Summary":
     from forge_jobs.demo.crew import two_workers
     from forge_jobs.demo.play import Play, clear
     from forge_jobs.demo.stage import check_unused
@@ -148,6 +186,20 @@ async def _play(plan: "Plan", url: str, view: "View", stopped: "anyio.Event") ->
 
     async with await open_storage(url) as storage:
         await check_unused(storage)
+        if port is not None:
+            from forge_jobs.demo.dashboard import play_with_dashboard
+            from forge_jobs.web.alone.server import WebOptions
+
+            return await play_with_dashboard(
+                storage,
+                plan,
+                view,
+                stopped,
+                url=url,
+                options=WebOptions(port=port),
+                tell=click.echo,
+                tell_summary=_tell,
+            )
         try:
             with view, two_workers(url, plan.folder) as members:
                 return await Play(storage, plan, members, view).run(stopped)

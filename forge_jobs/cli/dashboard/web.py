@@ -19,7 +19,8 @@ T = TypeVar("T")
 _MISSING = "the dashboard is not installed; run pip install 'forge-jobs[web]'"
 
 
-def _need_web() -> None:
+def need_web() -> None:
+    """:raises ConfigError: the extra is not installed"""
     from importlib.util import find_spec
 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
@@ -89,10 +90,10 @@ def web(
     """Serve the dashboard and the HTTP API until a signal."""
     if context.invoked_subcommand is not None:
         return
-    _need_web()
+    need_web()
     import asyncio
 
-    from forge_jobs.web.alone.server import WebOptions, serve
+    from forge_jobs.web.alone.server import WebOptions, address_of, serve
 
     options = WebOptions(
         host=host,
@@ -104,8 +105,7 @@ def web(
     )
     configure_logging(deployment)
     serving = serve(storage_url(deployment), options)
-    shown = f"[{host}]" if ":" in host else host
-    talk(f"http://{shown}:{port}/")
+    talk(address_of(host, port))
     asyncio.run(serving)
 
 
@@ -139,7 +139,7 @@ def add(
     payloads: bool,
 ) -> None:
     """Add a user, or replace the one of that name. Without --action the user may only read."""
-    _need_web()
+    need_web()
     from forge_jobs.web.alone.users import User, check_user_name, hashed, write_user
 
     check_user_name(name)
@@ -167,7 +167,7 @@ def add(
 @_users_option
 def remove(name: str, users: Path | None) -> None:
     """Remove a user. Takes effect at the next request."""
-    _need_web()
+    need_web()
     from forge_jobs.web.alone.users import remove_user
 
     if not remove_user(_path(users), name):
@@ -179,7 +179,7 @@ def remove(name: str, users: Path | None) -> None:
 @_users_option
 def list_users(users: Path | None) -> None:
     """List users and their rights."""
-    _need_web()
+    need_web()
     from forge_jobs.cli.output import emit_table
     from forge_jobs.web.alone.users import read_users
 

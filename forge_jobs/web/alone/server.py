@@ -5,7 +5,8 @@ import contextlib
 import getpass
 import ipaddress
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,35 @@ def serve(url: str, options: WebOptions) -> Coroutine[Any, Any, int]:
     return _serve(application(lambda: opening.storage, options), opening, options)
 
 
+@contextlib.asynccontextmanager
+async def serving_beside(storage: Storage, options: WebOptions) -> AsyncIterator[str]:
+    """Serve beside what the block does, and yield the address. Signals stay with the program.
+
+    :raises ConfigError: as :func:`authorize_of`, or the port cannot be used
+    """
+    app = application(lambda: storage, options)
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        listener = socket.create_server((options.host, options.port), family=family)
+    except OSError:
+        raise _no_port(options) from None
+    with listener:
+        port = listener.getsockname()[1]
+        server = _Beside(_configured(app, options))
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        try:
+            yield address_of(options.host, port)
+        finally:
+            # As by a signal, which live streams hear of.
+            server.handle_exit(signal.SIGTERM, None)
+            await serving
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the address for browsers."""
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
 class _Opening:
     """Opens the store, again and again until there is one."""
 
@@ -167,8 +197,20 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-async def _serve(app: ASGIApp, opening: _Opening, options: WebOptions) -> int:
-    config = uvicorn.Config(
+class _Beside(uvicorn.Server):
+    """A server in a program that has its own signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _no_port(options: WebOptions) -> ConfigError:
+    return ConfigError(f"port {options.port} of {options.host} cannot be used; give another --port")
+
+
+def _configured(app: ASGIApp, options: WebOptions) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         host=options.host,
         port=options.port,
@@ -180,7 +222,10 @@ async def _serve(app: ASGIApp, opening: _Opening, options: WebOptions) -> int:
         timeout_graceful_shutdown=_STOP_SECONDS,
         ws="none",
     )
-    server = _Server(config)
+
+
+async def _serve(app: ASGIApp, opening: _Opening, options: WebOptions) -> int:
+    server = _Server(_configured(app, options))
     opened = asyncio.ensure_future(opening.run())
 
     def give_up(done: "asyncio.Future[None]") -> None:
@@ -192,9 +237,7 @@ async def _serve(app: ASGIApp, opening: _Opening, options: WebOptions) -> int:
         try:
             await server.serve()
         except SystemExit:
-            raise ConfigError(
-                f"port {options.port} of {options.host} cannot be used; give another --port"
-            ) from None
+            raise _no_port(options) from None
         if opened.done() and not opened.cancelled() and (error := opened.exception()):
             raise error if isinstance(error, ForgeJobsError) else RuntimeError from error
     finally:
