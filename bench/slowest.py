@@ -217,15 +217,7 @@ class Asked:
         lease = await self.filled.register(storage, 5)
         for _ in range(5):
             await storage.jobs.heartbeat(lease, [], LONG)
-        gauges = PodGauges(
-            cpu_percent=1.0,
-            memory_bytes=1,
-            disk_free_bytes=1,
-            store_latency_ms=1.0,
-            loop_lag_ms=0.0,
-            running=0,
-        )
-        await storage.procs.record_gauges(lease, now.replace(second=0, microsecond=0), gauges)
+        await storage.procs.record_gauges(lease, now.replace(second=0, microsecond=0), PodGauges())
         minute = now.replace(second=0, microsecond=0)
         sample = Histogram({1: 1, 20: 3})
         await storage.jobs.add_latencies(

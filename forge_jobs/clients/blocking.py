@@ -9,7 +9,6 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from forge_jobs.clients.around import all_options_of, enqueued_within
@@ -239,12 +238,7 @@ class SyncJobClient:
     def __enter__(self) -> "SyncJobClient":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _call(self, method: Callable[[ClientCalls], Coroutine[Any, Any, T]]) -> T:

@@ -63,6 +63,8 @@ class StoreCall(Struct, frozen=True, array_like=True):
 class PodGauges(Struct, frozen=True, kw_only=True):
     """The pod's own measurements of the last minute. Counts are since it opened its store.
 
+    A number that could not be measured is zero.
+
     :param listening: wake-ups of other pods arrive at once. False: the pod polls
     :param silences: how often the listener was interrupted
     :param overruns: handlers that went on past the timeout of their job
@@ -79,13 +81,13 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     :param calls: of the store by verb, in the last minute. Of the 16 that took most time together
     """
 
-    cpu_percent: float
-    memory_bytes: int
-    disk_free_bytes: int
-    store_latency_ms: float
+    cpu_percent: float = 0.0
+    memory_bytes: int = 0
+    disk_free_bytes: int = 0
+    store_latency_ms: float = 0.0
     """Mean round trip of the pod's store calls."""
-    loop_lag_ms: float
-    running: int
+    loop_lag_ms: float = 0.0
+    running: int = 0
     listening: bool = True
     silences: int = 0
     unreplicated: int = 0

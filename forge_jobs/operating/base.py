@@ -7,7 +7,9 @@ from msgspec import structs
 from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Forbidden, NotFound
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import Job
 from forge_jobs.operating.access import Actor, Right
+from forge_jobs.operating.hiding import hide_texts, shown
 from forge_jobs.storage.protocols import Storage
 
 
@@ -34,6 +36,21 @@ class Calls(ABC):
         if not self.actor.sees(queue):
             raise Forbidden(self.actor.name, Right.QUEUES.value)
 
+    def _readable(self, job: Job) -> Job:
+        """The job without what the actor must not read."""
+        job = shown(job)
+        return job if self.actor.access.payloads else hide_texts(job)
+
+    async def _stored(self, job_id: str) -> Job:
+        """A job that is open to the actor, as stored.
+
+        :raises NotFound: there is no such job
+        """
+        job = await self.client.get(job_id)
+        if job is None or not self.actor.sees(job.queue):
+            raise missing(job_id)
+        return job
+
     def _within(self, which: JobFilter) -> JobFilter:
         """The filter, of the queues that are open to the actor.
 
@@ -49,3 +66,8 @@ class Calls(ABC):
         if not queues:
             return JobFilter(ids=())
         return structs.replace(which, queues=queues)
+
+
+def missing(job_id: str) -> NotFound:
+    """Return the refusal of a job that does not exist, or is closed to the actor."""
+    return NotFound(f"no job has the id {job_id}; its retention is over, or the store is another")

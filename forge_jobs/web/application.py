@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from urllib.parse import quote, unquote
 
 from msgspec import structs
@@ -26,10 +26,8 @@ from forge_jobs.web.metrics import metrics_route
 from forge_jobs.web.pages.assets import STATIC
 from forge_jobs.web.pages.frame import Shown, written
 from forge_jobs.web.pages.routes import page_routes
-from forge_jobs.web.problems import Refused, answer, refusal_of, unavailable
-
-StorageSource = Storage | Callable[[], Storage | None]
-"""The storage, or a function that returns the storage once the program has opened one."""
+from forge_jobs.web.problems import Refused, answer, refusal_of
+from forge_jobs.web.source import Source, StorageSource
 
 
 def dashboard(
@@ -60,23 +58,6 @@ def dashboard(
         fix = "give a function of the request that returns an Access or None"
         raise InvalidInput("authorize", f"is {a_type(authorize)}", fix)
     return Guard(_Application(Source(storage), authorize), hosts=hosts)
-
-
-class Source:
-    """Gives the storage to requests."""
-
-    def __init__(self, storage: StorageSource) -> None:
-        self._storage = storage
-
-    def storage(self) -> Storage:
-        """Return the storage.
-
-        :raises Refused: the program has not opened the storage yet
-        """
-        found = self._storage if isinstance(self._storage, Storage) else self._storage()
-        if found is None:
-            raise unavailable()
-        return found
 
 
 class _Application:

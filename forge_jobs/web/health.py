@@ -1,25 +1,20 @@
 """``/healthz`` and ``/readyz`` of the process that serves the dashboard."""
 
 import asyncio
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from forge_jobs.errors import ForgeJobsError
-from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.problems import Refused
+from forge_jobs.web.source import Source
 
 _SECONDS = 5.0
 """The limit for the store's answer to a probe."""
 
 
-class _Source(Protocol):
-    def storage(self) -> Storage: ...
-
-
-def probes(source: _Source) -> list[Route]:
+def probes(source: Source) -> list[Route]:
     """Return the routes of both probes. Neither asks who calls, and neither says much."""
 
     async def live(_: Request) -> Response:

@@ -1,7 +1,6 @@
 """``/metrics``, for a Prometheus with the right to read."""
 
 import asyncio
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,13 +10,10 @@ from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.metrics.exposition import CONTENT_TYPE, exposition
 from forge_jobs.operating.metrics.reading import Scraper
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.source import Source
 
 
-class _Source(Protocol):
-    def storage(self) -> Storage: ...
-
-
-def metrics_route(source: _Source) -> Route:
+def metrics_route(source: Source) -> Route:
     """Return the route. The caller needs the right to read, of all queues."""
     scrapers: dict[int, tuple[Storage, Scraper]] = {}
 

@@ -54,14 +54,7 @@ _MEND = QueueChange(
     retention=Retention(done=_NONE),
     retry=Exponential(base=2.0),
 )
-_GAUGES = PodGauges(
-    cpu_percent=1.0,
-    memory_bytes=1,
-    disk_free_bytes=1,
-    store_latency_ms=1.0,
-    loop_lag_ms=0.0,
-    running=0,
-)
+_GAUGES = PodGauges()
 
 
 def schedule(name: str, **overrides: Any) -> ScheduleSpec:

@@ -90,7 +90,7 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
         try:
             yield f"http://127.0.0.1:{port}"
         finally:
-            server.should_exit = True
+            server.should_exit = server.force_exit = True
             await running
 
 

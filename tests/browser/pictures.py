@@ -16,16 +16,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from playwright.async_api import Browser, async_playwright
 
 from forge_jobs.clock import ManualClock, SystemClock, from_us
-from forge_jobs.operating.access import ALL, Actor
-from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
+from tests.browser.conftest import ADA, served
 from tests.support.backends import BACKENDS
-from tests.support.ports import free_ports
-from tests.support.waiting import wait_until
 from tests.web.past import MINUTES, PAUSED, Past
 from tests.web.scene import Scene, playing, sync_issue
 
@@ -36,23 +32,6 @@ WIDE, NARROW = 1024, 390
 SCALE = 0.75
 MOST_BYTES = 1_600_000
 """Of all pictures together."""
-
-
-@asynccontextmanager
-async def served(storage: Storage) -> AsyncIterator[str]:
-    """Serve the dashboard, and give the address."""
-    actor = Actor(name="ada", access=ALL)
-    app = dashboard(storage, authorize=lambda _: actor, hosts=())
-    with free_ports() as port:
-        config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
-        server = uvicorn.Server(config)
-        running = asyncio.ensure_future(server.serve())
-        await wait_until(lambda: server.started, description="the server has started")
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.should_exit = True
-            await running
 
 
 def move(handler: Any, file: str) -> None:
@@ -74,7 +53,7 @@ async def at_work(folder: Path) -> AsyncIterator[tuple[str, Scene]]:
     async with (
         BACKENDS["sqlite"](folder, None) as storage,
         playing(storage) as scene,
-        served(storage) as address,
+        served(dashboard(storage, authorize=lambda _: ADA, hosts=())) as address,
     ):
         yield address, scene
 

@@ -1,25 +1,22 @@
 """The live part of the pages in Chromium: values change in their places, and nothing else moves."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from playwright.async_api import Browser, Page, expect
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.live.reading import LiveReader
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
+from tests.browser.conftest import ADA
+from tests.browser.conftest import served as address_of
 from tests.support.backends import BACKENDS
 from tests.support.factories import enqueue_one
 from tests.support.faulty import Faults, faulty
-from tests.support.ports import free_ports
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -37,20 +34,9 @@ class Served:
 async def serving(folder: Path) -> AsyncIterator[Served]:
     faults = Faults()
     async with BACKENDS["sqlite"](folder, None) as storage:
-        app = dashboard(
-            faulty(storage, faults), authorize=lambda _: Actor(name="ada", access=ALL), hosts=()
-        )
-        with free_ports() as port:
-            config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", ws="none")
-            server = uvicorn.Server(config)
-            running = asyncio.ensure_future(server.serve())
-            await wait_until(lambda: server.started, description="the server has started")
-            try:
-                yield Served(f"http://127.0.0.1:{port}", storage, faults)
-            finally:
-                server.should_exit = True
-                server.force_exit = True
-                await running
+        app = dashboard(faulty(storage, faults), authorize=lambda _: ADA, hosts=())
+        async with address_of(app) as address:
+            yield Served(address, storage, faults)
 
 
 @pytest.fixture

@@ -281,18 +281,7 @@ async def test_events_and_minutes_are_dropped_after_thirty_days(
     lease = await register(storage)
     await enqueue_one(storage, delay=90 * DAY)
     await add(storage, lease.host_id, sample(start, {1: 1}))
-    await storage.procs.record_gauges(
-        lease,
-        start,
-        PodGauges(
-            cpu_percent=1.0,
-            memory_bytes=1,
-            disk_free_bytes=1,
-            store_latency_ms=1.0,
-            loop_lag_ms=1.0,
-            running=0,
-        ),
-    )
+    await storage.procs.record_gauges(lease, start, PodGauges())
     clock.advance(30 * DAY - MICROSECOND)
     assert await clean_up(storage) == 0
     assert len(await buckets(storage, start)) == 1

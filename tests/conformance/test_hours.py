@@ -28,14 +28,7 @@ KEPT = Kept(minutes=2 * HOUR, hours=3 * DAY)
 
 
 def gauges(running: int) -> PodGauges:
-    return PodGauges(
-        cpu_percent=1.0,
-        memory_bytes=1,
-        disk_free_bytes=1,
-        store_latency_ms=1.0,
-        loop_lag_ms=1.0,
-        running=running,
-    )
+    return PodGauges(running=running)
 
 
 def to_the_hour(clock: ManualClock) -> datetime:

@@ -449,14 +449,7 @@ async def test_gauges_of_one_minute_are_replaced_and_kept_per_pod(
 ) -> None:
     lease, other = await register(storage), await register(storage)
     minute = clock.now()
-    newer = PodGauges(
-        cpu_percent=99.0,
-        memory_bytes=1,
-        disk_free_bytes=2,
-        store_latency_ms=3.5,
-        loop_lag_ms=4.5,
-        running=5,
-    )
+    newer = PodGauges(cpu_percent=99.0)
     await storage.procs.record_gauges(lease, minute, GAUGES)
     await storage.procs.record_gauges(other, minute, GAUGES)
     await storage.procs.record_gauges(lease, minute, newer)
@@ -469,14 +462,7 @@ async def test_gauges_of_one_minute_are_replaced_and_kept_per_pod(
 
 async def test_a_pod_shows_its_newest_gauges(storage: Storage, clock: ManualClock) -> None:
     lease = await register(storage)
-    older = PodGauges(
-        cpu_percent=1.0,
-        memory_bytes=1,
-        disk_free_bytes=1,
-        store_latency_ms=1.0,
-        loop_lag_ms=1.0,
-        running=1,
-    )
+    older = PodGauges(running=1)
     await storage.procs.record_gauges(lease, clock.now(), GAUGES)
     await storage.procs.record_gauges(lease, clock.now() - timedelta(minutes=1), older)
     assert (await pod_states(storage))[lease.host_id].gauges == GAUGES

@@ -18,16 +18,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def measured(storage: Storage, lease: PodLease, now: datetime, **gauges: Any) -> None:
-    whole = PodGauges(
-        cpu_percent=1.0,
-        memory_bytes=1,
-        disk_free_bytes=1,
-        store_latency_ms=1.0,
-        loop_lag_ms=1.0,
-        running=0,
-        **gauges,
-    )
-    await storage.procs.record_gauges(lease, now.replace(second=0, microsecond=0), whole)
+    minute = now.replace(second=0, microsecond=0)
+    await storage.procs.record_gauges(lease, minute, PodGauges(**gauges))
 
 
 @pytest.fixture

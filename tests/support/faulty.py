@@ -11,7 +11,7 @@ from msgspec import structs
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.transitions import Delivery, Revival
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import Storage, StoreReport
 
 _ENDING = ("exchange", "finalize", "release")
 _TELLING = ("revive", "deliver")
@@ -121,8 +121,10 @@ def faulty(storage: Storage, faults: Faults) -> Storage:
     async def reopen() -> Storage:
         return faulty(await storage.reopen(), faults)
 
-    views: list[Any] = [
-        _FaultyView(view, faults)
-        for view in (storage.jobs, storage.procs, storage.config, storage.cron)
-    ]
-    return Storage(*views, reopen=reopen, close=storage.aclose, name=f"faulty {storage.name}")
+    async def report() -> StoreReport:
+        found: StoreReport = await faults.call("report", storage.report, (), {})
+        return found
+
+    found = storage.wrapped(lambda view: _FaultyView(view, faults), reopen=reopen)
+    found.name, found.report = f"faulty {storage.name}", report
+    return found

@@ -76,10 +76,7 @@ class Drill:
 
     async def gauges(self, lease: PodLease, **measured: Any) -> None:
         """Let a pod say what it measured."""
-        given = dict.fromkeys(("cpu_percent", "store_latency_ms", "loop_lag_ms"), 0.0)
-        sizes = dict.fromkeys(("memory_bytes", "disk_free_bytes", "running"), 0)
-        gauges = PodGauges(**{**given, **sizes, **measured})
-        await self.storage.procs.record_gauges(lease, self.minute(), gauges)
+        await self.storage.procs.record_gauges(lease, self.minute(), PodGauges(**measured))
 
     def minute(self) -> datetime:
         """Return the begin of the present minute."""

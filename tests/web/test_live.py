@@ -13,6 +13,7 @@ from forge_jobs.operating.live.reading import EVERY
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from forge_jobs.web.live.hub import Hub, Viewer
+from forge_jobs.web.source import Source
 from tests.support.factories import enqueue_one
 from tests.support.faulty import Faults, faulty
 from tests.support.waiting import wait_until
@@ -22,16 +23,6 @@ from tests.web.streaming import viewing
 pytestmark = pytest.mark.anyio
 
 LIVE = "/api/v1/live"
-
-
-class Given:
-    """A source that has a storage, or none yet."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    def storage(self) -> Storage:
-        return self._storage
 
 
 def has_due(queue: str, due: int) -> Any:
@@ -85,7 +76,7 @@ async def test_hundred_viewers_have_one_reader_and_none_when_they_left(sqlite: S
     faults, hub = Faults(), None
     store = faulty(sqlite, faults)
     await enqueue_one(sqlite)
-    hub = Hub(Given(store))
+    hub = Hub(Source(store))
     began = asyncio.get_running_loop().time()
     async with AsyncExitStack() as all_viewers:
         streams = [hub.stream(Viewer(actor=ADA)) for _ in range(100)]
@@ -104,7 +95,7 @@ async def test_hundred_viewers_have_one_reader_and_none_when_they_left(sqlite: S
 
 async def test_what_a_slow_viewer_has_missed_is_in_one_event(sqlite: Storage) -> None:
     await enqueue_one(sqlite, queue="mail")
-    hub = Hub(Given(sqlite))
+    hub = Hub(Source(sqlite))
     slow, quick = (hub.stream(Viewer(actor=ADA)) for _ in range(2))
     await anext(slow)
     for due in range(2, 5):

@@ -1,6 +1,7 @@
 """``forge-jobs pods``: the running workers, and requests to them."""
 
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 import click
 
@@ -76,48 +77,26 @@ def requests(deployment: Deployment, pod: str, as_json: bool) -> None:
     emit_table(columns, lines, none="The pod was asked for nothing within the last hour.")
 
 
-@pods.command()
-@click.argument("pod", metavar="POD_ID")
-@json_option
-@deployment_options
-def quiet(deployment: Deployment, pod: str, as_json: bool) -> None:
-    """Ask a pod to take no new work. Running jobs go on."""
-    _ask(deployment, as_json, lambda operator: operator.quiet_pod(pod))
-
-
-@pods.command()
-@click.argument("pod", metavar="POD_ID")
-@json_option
-@deployment_options
-def resume(deployment: Deployment, pod: str, as_json: bool) -> None:
-    """Ask a quiet pod to take work again."""
-    _ask(deployment, as_json, lambda operator: operator.resume_pod(pod))
-
-
-@pods.command()
-@click.argument("pod", metavar="POD_ID")
-@json_option
-@deployment_options
-def stop(deployment: Deployment, pod: str, as_json: bool) -> None:
-    """Ask a pod to drain and end, as after SIGTERM."""
-    _ask(deployment, as_json, lambda operator: operator.stop_pod(pod))
-
-
-@pods.command()
-@click.argument("pod", metavar="POD_ID")
-@json_option
-@deployment_options
-def stacks(deployment: Deployment, pod: str, as_json: bool) -> None:
-    """Ask a pod where each running job and thread stands."""
-    _ask(deployment, as_json, lambda operator: operator.show_stacks(pod))
-
-
-def _ask(
-    deployment: Deployment,
-    as_json: bool,
-    ask: Callable[[Operator], Coroutine[None, None, PodRequestView]],
+def _on_one(
+    verb: str, ask: Callable[[Operator, str], Coroutine[Any, Any, PodRequestView]], help: str
 ) -> None:
-    found = with_operator(deployment, ask)
+    """Add a command that asks one pod for something."""
+
+    @pods.command(verb, help=help)
+    @click.argument("pod", metavar="POD_ID")
+    @json_option
+    @deployment_options
+    def command(deployment: Deployment, pod: str, as_json: bool) -> None:
+        _tell(with_operator(deployment, lambda operator: ask(operator, pod)), as_json)
+
+
+_on_one("quiet", Operator.quiet_pod, "Ask a pod to take no new work. Running jobs go on.")
+_on_one("resume", Operator.resume_pod, "Ask a quiet pod to take work again.")
+_on_one("stop", Operator.stop_pod, "Ask a pod to drain and end, as after SIGTERM.")
+_on_one("stacks", Operator.show_stacks, "Ask a pod where each running job and thread stands.")
+
+
+def _tell(found: PodRequestView, as_json: bool) -> None:
     if as_json:
         emit_json(found)
     else:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Job
+from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.processes import Leadership, WorkerState
 from forge_jobs.model.queues import QueueState, RateLimitState
 from forge_jobs.model.schedules import Schedule
@@ -18,6 +18,10 @@ MOST_BLOCKED, MOST_CRASHED, MOST_HELD, MOST_STARVED = 200, 100, 1_000, 200
 
 MOST_RUNS, MOST_CANCELLED = 50, 3
 """Runs in a look: the longest, and of those that were asked to stop the longest."""
+
+
+AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, JobStatus.DEAD)
+"""The statuses of jobs that crashed and have not succeeded since."""
 
 
 class CronLook(Struct, frozen=True, kw_only=True):

@@ -77,15 +77,6 @@ class PodRequest(Struct, frozen=True, kw_only=True):
     answer: str = ""
 
 
-def state_of(now: int, until: int, heard_at: int | None, answered_at: int | None) -> RequestState:
-    """Return how far a request with these times (microseconds) has come."""
-    if answered_at is not None:
-        return RequestState.ANSWERED
-    if now >= until:
-        return RequestState.UNANSWERED
-    return RequestState.WAITING if heard_at is None else RequestState.HEARD
-
-
 def check_request(request_id: str, asked_by: str) -> None:
     """Refuse what no store keeps.
 

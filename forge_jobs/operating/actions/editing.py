@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.errors import Conflict, InvalidInput
 from forge_jobs.handlers.preparing import unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.unique_keys import derived_key
 from forge_jobs.model.actions import ActionRecord
 from forge_jobs.model.edits import CONTENT, JobContent, changed_fields, content_of, version_of
-from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.access import Right
@@ -27,10 +26,22 @@ from forge_jobs.privacy.secrets import readable, with_secrets_of
 
 EDIT_JOB = "edit_job"
 _DERIVED = "by:"
-_SECRETS = "secrets"
 
 
-class JobEdit(Struct, frozen=True, kw_only=True):
+class _Content(Struct, frozen=True, kw_only=True):
+    """The fields of ``JobContent``, those that are given."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    due_at: datetime | UnsetType = UNSET
+    max_attempts: int | UnsetType | None = UNSET
+    timeout: timedelta | UnsetType | None = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+    metadata: Mapping[str, str] | UnsetType = UNSET
+
+
+class JobEdit(_Content, frozen=True, kw_only=True):
     """Another content of a job. What is left out stays. Durations are seconds in JSON.
 
     :param payload: an object. Where a secret is shown as ``***`` and left so, the secret stays
@@ -43,29 +54,13 @@ class JobEdit(Struct, frozen=True, kw_only=True):
     :param reason: for people. Stays with the record
     """
 
-    payload: msgspec.Raw | UnsetType = UNSET
-    priority: int | UnsetType = UNSET
-    due_at: datetime | UnsetType = UNSET
-    max_attempts: int | UnsetType | None = UNSET
-    timeout: timedelta | UnsetType | None = UNSET
-    expires_at: datetime | UnsetType | None = UNSET
-    tags: tuple[str, ...] | UnsetType = UNSET
-    metadata: Mapping[str, str] | UnsetType = UNSET
     version: str = ""
     reason: str = ""
 
 
-class _Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Recorded(_Content, frozen=True, kw_only=True, omit_defaults=True):
     """The fields of an edit as the record of the action has them. Secrets are hidden."""
 
-    payload: msgspec.Raw | UnsetType = UNSET
-    priority: int | UnsetType = UNSET
-    due_at: datetime | UnsetType = UNSET
-    max_attempts: int | UnsetType | None = UNSET
-    timeout: timedelta | UnsetType | None = UNSET
-    expires_at: datetime | UnsetType | None = UNSET
-    tags: tuple[str, ...] | UnsetType = UNSET
-    metadata: Mapping[str, str] | UnsetType = UNSET
     secrets: str = ""
     """"changed" when the edit has written another secret, which no record keeps."""
 
@@ -89,7 +84,7 @@ class EditCalls(RecordedCalls):
         self.actor.act(EDIT_JOB)
         if edit.payload is not UNSET or edit.metadata is not UNSET:
             self.actor.need(Right.PAYLOADS)
-        job = await self._editable(job_id)
+        job = await self._stored(job_id)
         if edit.version and edit.version != version_of(job):
             raise Conflict(f"job {job.id} was changed since you looked; look again, then edit")
         after, is_secret = self._edited(job, edit, await self.storage.cron.now())
@@ -127,7 +122,7 @@ class EditCalls(RecordedCalls):
             raise Conflict(
                 f"the edit {action.id} has changed a secret, and no record keeps secrets"
             )
-        job = await self._editable(action.target)
+        job = await self._stored(action.target)
         names = tuple(name for name in CONTENT if getattr(new, name) is not UNSET)
         if _record(content_of(job), names, job.metadata) != action.after:
             raise Conflict(
@@ -159,14 +154,6 @@ class EditCalls(RecordedCalls):
             refused=sum(sum(part.refused.values()) for part in record.parts),
         )
         return view
-
-    async def _editable(self, job_id: str) -> Job:
-        """Return a job that is open to the actor, as stored."""
-        wanted = check_job_id(job_id, "job_id")
-        job = (await self.storage.jobs.get([wanted])).get(wanted)
-        if job is None or not self.actor.sees(job.queue):
-            raise NotFound(f"no job has the id {job_id}; its retention is over")
-        return job
 
     def _edited(self, job: Job, edit: JobEdit, now: datetime) -> tuple[JobContent, bool]:
         """Return the content that an edit asks for, checked, and whether a secret changes."""

@@ -18,7 +18,6 @@ from forge_jobs.operating.access import Right
 from forge_jobs.operating.base import Calls
 from forge_jobs.operating.documents import widened
 from forge_jobs.operating.errors.documents import ErrorView
-from forge_jobs.operating.hiding import hide_texts, shown
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.storage.cursors import check_limit
 from forge_jobs.storage.history.failures import Place, place_of
@@ -168,10 +167,6 @@ class ErrorCalls(Calls):
             if group.id in {error.error_group, OTHER}
         ]
         return max(found, key=lambda each: each[1].at or each[0].enqueued_at, default=None)
-
-    def _readable(self, job: Job) -> Job:
-        job = shown(job)
-        return job if self.actor.access.payloads else hide_texts(job)
 
 
 def _counted(counts: Counter[str]) -> dict[str, int]:

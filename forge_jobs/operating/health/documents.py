@@ -8,7 +8,7 @@ from forge_jobs.policy.judgement.problems.problem import Problem
 
 
 class PodView(PodState, frozen=True, kw_only=True):
-    """A pod, and how the pod stands: ``live``, ``draining`` or ``lost``."""
+    """A pod, and how the pod stands: ``live``, ``quiet``, ``draining`` or ``lost``."""
 
     standing: str
 

@@ -10,9 +10,6 @@ from forge_jobs.operating.words import duration, size
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.storage.protocols import Storage, StoreReport
 
-LAST_FOR_SECONDS = 60.0
-"""Pods count their calls for so long."""
-
 
 class CallsView(Struct, frozen=True, kw_only=True):
     """Calls of one verb of the store by all live pods, in the last minute of each.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from forge_jobs.clients.calls import explained
-from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.edits import version_of
 from forge_jobs.model.events import timeline_of
@@ -23,8 +23,9 @@ from forge_jobs.model.names import check_name
 from forge_jobs.model.progress import JobState, LogPage
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
+from forge_jobs.operating.base import missing
 from forge_jobs.operating.documents import widened
-from forge_jobs.operating.hiding import hide_page, hide_state, hide_texts, hide_timeline, shown
+from forge_jobs.operating.hiding import hide_page, hide_state, hide_timeline
 from forge_jobs.operating.jobs.documents import (
     Changed,
     JobDeed,
@@ -77,8 +78,9 @@ class JobCalls(RecordedCalls):
 
         :raises NotFound: there is no such job
         """
+        self.actor.need(Right.READ)
         stored = await self._stored(job_id)
-        job = self._shown_job(stored)
+        job = self._readable(stored)
         events = await self.storage.jobs.events(job_id=job.id)
         state = (await self.storage.jobs.states([job.id])).get(job.id)
         timeline = tuple(timeline_of(job, events))
@@ -171,7 +173,7 @@ class JobCalls(RecordedCalls):
         wanted = check_job_id(job_id, "job_id")
         state = (await self.storage.jobs.states([wanted])).get(wanted)
         if state is None or not self.actor.sees(state.queue):
-            raise _missing(job_id)
+            raise missing(job_id)
         return state if self.actor.access.payloads else hide_state(state)
 
     async def job_result(self, job_id: str) -> JobResult:
@@ -250,20 +252,5 @@ class JobCalls(RecordedCalls):
 
     async def _job(self, job_id: str) -> Job:
         """A job that is open to the actor, without what people must not read."""
-        return self._shown_job(await self._stored(job_id))
-
-    async def _stored(self, job_id: str) -> Job:
-        """A job that is open to the actor, as stored."""
         self.actor.need(Right.READ)
-        job = await self.client.get(job_id)
-        if job is None or not self.actor.sees(job.queue):
-            raise _missing(job_id)
-        return job
-
-    def _shown_job(self, job: Job) -> Job:
-        job = shown(job)
-        return job if self.actor.access.payloads else hide_texts(job)
-
-
-def _missing(job_id: str) -> NotFound:
-    return NotFound(f"no job has the id {job_id}; its retention is over, or the store is another")
+        return self._readable(await self._stored(job_id))

@@ -9,7 +9,6 @@ from forge_jobs.model.jobs import Job
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.base import Calls
 from forge_jobs.operating.documents import widened
-from forge_jobs.operating.hiding import hide_texts, shown
 
 
 class WholeJob(Job, frozen=True, kw_only=True):
@@ -54,9 +53,7 @@ class ExportCalls(Calls):
         )
         ids = [line.id for line in page.jobs]
         found = await self.storage.jobs.get(ids) if ids else {}
-        whole = [shown(found[job_id]) for job_id in ids if job_id in found]
-        if not self.actor.access.payloads:
-            whole = [hide_texts(job) for job in whole]
+        whole = [self._readable(found[job_id]) for job_id in ids if job_id in found]
         return JobsExport(
             # A job may have moved to a queue that is closed to the actor.
             jobs=tuple(widened(WholeJob, job) for job in whole if self.actor.sees(job.queue)),

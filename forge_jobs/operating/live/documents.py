@@ -39,7 +39,7 @@ class LiveQueue(Struct, frozen=True, kw_only=True):
 
 
 class LivePod(Struct, frozen=True, kw_only=True):
-    """A pod: ``live``, ``draining`` or ``lost``.
+    """A pod: ``live``, ``quiet``, ``draining`` or ``lost``.
 
     :param slots: granted, per queue
     :param in_progress: claims that the pod holds, per queue with any

@@ -27,7 +27,7 @@ FLEET_EVERY = 5.0
 """Seconds between two reads of queues, pods and the store's time: three calls."""
 
 PROBLEMS_EVERY = 30.0
-"""Seconds between two lists of problems: up to 19 calls."""
+"""Seconds between two lists of problems: at most ten calls."""
 
 JOBS_AT_ONCE = 1_000
 """Jobs of one reading. Of more, each reading takes the next ones in turn."""

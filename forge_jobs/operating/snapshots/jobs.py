@@ -10,15 +10,13 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
-from forge_jobs.model.looks import JobsAsked, JobsLook
+from forge_jobs.model.looks import AFTER_CRASHES, JobsAsked, JobsLook
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import PodState, WorkerState
 from forge_jobs.model.queues import QueueCounts, RateLimitState
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import CrashesSeen, HeldKind, LimitSeen, RunSeen
 from forge_jobs.storage.protocols import Storage
-
-_AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, JobStatus.DEAD)
 
 _CRASHED_WITHIN = timedelta(minutes=10)
 
@@ -65,7 +63,7 @@ async def jobs_seen(
     look = await storage.jobs.look(
         JobsAsked(
             blocked=where(JobStatus.BLOCKED),
-            crashed=where(*_AFTER_CRASHES),
+            crashed=where(*AFTER_CRASHES),
             held=tuple(name for name, each in counts.items() if each.held),
             starved=where(JobStatus.PENDING) if limits else (),
             runs=any(each.running for each in counts.values()),

@@ -9,23 +9,14 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from forge_jobs.clock import from_us, to_us
+from forge_jobs.clock import to_us
 from forge_jobs.errors import StorageError
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.reports import Stack, reporter
+from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
-
-_MINUTE_US = 60_000_000
-_UNMEASURED = PodGauges(
-    cpu_percent=0.0,
-    memory_bytes=0,
-    disk_free_bytes=0,
-    store_latency_ms=0.0,
-    loop_lag_ms=0.0,
-    running=0,
-)
 
 
 class Watchdog:
@@ -126,14 +117,13 @@ class Watchdog:
             return
         blocked, lag = self._reported, self.lag
         gauges = structs.replace(
-            self.last_gauges() or _UNMEASURED,
+            self.last_gauges() or PodGauges(),
             loop_lag_ms=lag * 1000,
             blocked_since=now - timedelta(seconds=lag) if blocked else None,
             blocked_in=self._place() if blocked else "",
         )
-        minute = to_us(now) // _MINUTE_US * _MINUTE_US
         with suppress(StorageError):
-            await storage.procs.record_gauges(lease, from_us(minute), gauges)
+            await storage.procs.record_gauges(lease, minute_start(to_us(now)), gauges)
             self._has_told = blocked
 
     def _place(self) -> str:

@@ -4,7 +4,7 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
@@ -70,26 +70,7 @@ def metered(storage: Storage, meter: CallMeter, *, clock: Clock | None = None) -
     Bundles that are reopened from there are not counted.
     """
     used = clock or SystemClock()
-    views = (storage.jobs, storage.procs, storage.config, storage.cron)
-    jobs, procs, config, cron = (cast("Any", _View(view, meter, used)) for view in views)
-    return Storage(
-        jobs,
-        procs,
-        config,
-        cron,
-        reopen=storage.reopen,
-        close=storage.aclose,
-        name=storage.name,
-        server=storage.server,
-        durability=storage.durability,
-        is_durable=storage.is_durable,
-        health=storage.health,
-        open_transactions=storage.open_transactions,
-        unreadable=storage.unreadable,
-        report=storage.report,
-        pool_size=storage.pool_size,
-        is_parted=storage.is_parted,
-    )
+    return storage.wrapped(lambda view: _View(view, meter, used))
 
 
 class _View:

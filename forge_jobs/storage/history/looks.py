@@ -1,11 +1,13 @@
 """The searches of a look, the same on every store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from forge_jobs.model.filters import JobFilter, JobOrder
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.filters import JobFilter, JobOrder, JobSummary
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.looks import (
+    AFTER_CRASHES,
     MOST_BLOCKED,
     MOST_CANCELLED,
     MOST_CRASHED,
@@ -13,10 +15,15 @@ from forge_jobs.model.looks import (
     MOST_RUNS,
     MOST_STARVED,
     JobsAsked,
+    JobsLook,
 )
 from forge_jobs.model.processes import WorkerState
 
-_AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, JobStatus.DEAD)
+EVENTS_OF_A_RUN = 100
+"""Events of a job in a look."""
+
+Lines = Mapping[str, Sequence[JobSummary]]
+"""What the searches have found, by the field of the answer."""
 
 
 class Search(NamedTuple):
@@ -30,7 +37,7 @@ class Search(NamedTuple):
 def searches(asked: JobsAsked) -> dict[str, Search]:
     """Return the lists of a look that are not empty, by the field of the answer."""
     blocked = JobFilter(queues=asked.blocked, statuses=(JobStatus.BLOCKED,))
-    crashed = JobFilter(queues=asked.crashed, statuses=_AFTER_CRASHES, causes=(Cause.CRASHED,))
+    crashed = JobFilter(queues=asked.crashed, statuses=AFTER_CRASHES, causes=(Cause.CRASHED,))
     held = JobFilter(queues=asked.held, statuses=(JobStatus.PENDING, JobStatus.FAILED))
     starved = JobFilter(
         queues=asked.starved, statuses=(JobStatus.PENDING,), causes=(Cause.RATE_LIMITED,)
@@ -42,6 +49,30 @@ def searches(asked: JobsAsked) -> dict[str, Search]:
         "starved": Search(starved, "due", MOST_STARVED),
     }
     return {name: each for name, each in found.items() if each.which.queues}
+
+
+def read_whole(lines: Lines) -> list[JobId]:
+    """Return the jobs of which a look tells more than their lines."""
+    return [job.id for name, found in lines.items() if name != "held" for job in found]
+
+
+def look_of(lines: Lines, jobs: Mapping[JobId, Job]) -> JobsLook:
+    """Return what the searches have found. ``jobs``: those of :func:`read_whole` that are there."""
+
+    def whole(name: str) -> tuple[Job, ...]:
+        return tuple(jobs[job.id] for job in lines.get(name, ()) if job.id in jobs)
+
+    return JobsLook(
+        blocked=whole("blocked"),
+        crashed=whole("crashed"),
+        held=tuple(lines.get("held", ())),
+        starved=whole("starved"),
+    )
+
+
+def parents_of(look: JobsLook) -> list[JobId]:
+    """Return the jobs that hold the blocked ones."""
+    return sorted({parent for child in look.blocked for parent in child.held_by})
 
 
 def longest(workers: Iterable[WorkerState]) -> tuple[Sequence[WorkerState], Sequence[WorkerState]]:

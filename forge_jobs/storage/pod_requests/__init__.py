@@ -1,8 +1,15 @@
-"""Checks and words of all stores about requests to pods."""
+"""Records, checks and words of all stores about requests to pods."""
 
+from forge_jobs.clock import from_us
 from forge_jobs.errors import Conflict
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.pod_requests import ANSWERED_WITHIN, MOST_REQUESTS, PodRequest, PodVerb
+from forge_jobs.model.pod_requests import (
+    ANSWERED_WITHIN,
+    MOST_REQUESTS,
+    PodRequest,
+    PodVerb,
+    RequestState,
+)
 
 
 def absent_pod(host_id: HostId) -> str:
@@ -19,6 +26,46 @@ def asked_too_often(host_id: HostId) -> str:
 def unknown(request_id: str) -> str:
     """The problem of a request that is not there."""
     return f"there is no request {request_id}; a request is kept for an hour"
+
+
+def stored_request(
+    now: int,
+    *,
+    id: str,
+    host_id: str,
+    epoch: str,
+    verb: str,
+    asked_by: str,
+    asked_at: int,
+    until: int,
+    heard_at: int | None,
+    answered_at: int | None,
+    done: bool,
+    answer: str,
+) -> PodRequest:
+    """Return a request as stored. Times are in microseconds."""
+    return PodRequest(
+        id=id,
+        host_id=HostId(host_id),
+        epoch=epoch,
+        verb=PodVerb(verb),
+        asked_by=asked_by,
+        asked_at=from_us(asked_at),
+        until=from_us(until),
+        state=_state(now, until, heard_at, answered_at),
+        heard_at=None if heard_at is None else from_us(heard_at),
+        answered_at=None if answered_at is None else from_us(answered_at),
+        done=bool(done),
+        answer=answer,
+    )
+
+
+def _state(now: int, until: int, heard_at: int | None, answered_at: int | None) -> RequestState:
+    if answered_at is not None:
+        return RequestState.ANSWERED
+    if now >= until:
+        return RequestState.UNANSWERED
+    return RequestState.WAITING if heard_at is None else RequestState.HEARD
 
 
 def same_request(found: PodRequest, host_id: HostId, verb: PodVerb) -> PodRequest:

@@ -1,8 +1,10 @@
 """The bundle of the four views of one store."""
 
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 from msgspec import Struct
 
@@ -169,6 +171,26 @@ class Storage:
     async def reopen(self) -> "Storage":
         """Open an independent bundle on the same store, for use in another event loop."""
         return await self._reopen()
+
+    def wrapped(
+        self,
+        around: Callable[[Any], Any],
+        *,
+        reopen: Callable[[], Awaitable["Storage"]] | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> "Storage":
+        """Return a bundle on the same connections, with other views and all else as here.
+
+        :param around: called with each view. Returns the view to use instead
+        :param reopen: None: as this bundle does, without what was wrapped around
+        :param close: None: as this bundle does
+        """
+        found = copy.copy(self)
+        found.jobs, found.procs = around(self.jobs), around(self.procs)
+        found.config, found.cron = around(self.config), around(self.cron)
+        found._reopen = reopen or self.reopen
+        found._close = close or self.aclose
+        return found
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine."""

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -29,19 +29,12 @@ from forge_jobs.web.api.bodies import NewJobBody, WhichBody
 from forge_jobs.web.api.conditions import TAGS, Conditions
 from forge_jobs.web.api.document import KEY, openapi
 from forge_jobs.web.problems import Refused
+from forge_jobs.web.source import Source
 from forge_jobs.web.values import tagged
 
 JSON = "application/json"
 SLASH = "\ue000"
 """Stands in a path for a slash that is part of a name."""
-
-
-class Source(Protocol):
-    """Gives the storage to requests."""
-
-    def storage(self) -> Storage:
-        """Return the storage, or refuse the request."""
-        ...
 
 
 def api_routes(source: Source) -> list[Route]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
 
 import anyio
 import msgspec
@@ -18,6 +17,7 @@ from forge_jobs.operating.live.seeing import needs_problems, seen
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.problems import Refused, refusal_of
+from forge_jobs.web.source import Source
 
 logger = reporter(__name__)
 
@@ -38,14 +38,6 @@ _FRESH = 3 * EVERY
 
 RETRY_AFTER = 30
 """Seconds after which a viewer who found no place may try again."""
-
-
-class Source(Protocol):
-    """Gives the storage."""
-
-    def storage(self) -> Storage:
-        """Return the storage, or refuse."""
-        ...
 
 
 class Viewer(Struct, eq=False):

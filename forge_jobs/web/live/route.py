@@ -12,8 +12,9 @@ from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.operations import API
 from forge_jobs.web.api.document import LIVE, MAX_JOBS
-from forge_jobs.web.live.hub import Hub, Source, Viewer
+from forge_jobs.web.live.hub import Hub, Viewer
 from forge_jobs.web.problems import Refused
+from forge_jobs.web.source import Source
 from forge_jobs.web.values import nearest, tagged
 
 SEND_SECONDS = 20.0

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -23,6 +23,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.pages import words
 from forge_jobs.web.pages.assets import asset
 from forge_jobs.web.pages.judged import Judge
+from forge_jobs.web.source import Source
 from forge_jobs.web.values import tagged
 
 HTML = "text/html"
@@ -38,14 +39,6 @@ TABS = (
     ("Store", "/store"),
     ("Audit", "/audit"),
 )
-
-
-class Source(Protocol):
-    """Gives the storage to requests."""
-
-    def storage(self) -> Storage:
-        """Return the storage, or refuse the request."""
-        ...
 
 
 class Shown(Struct, frozen=True, kw_only=True):

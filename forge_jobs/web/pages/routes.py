@@ -8,12 +8,13 @@ from forge_jobs.web.pages.audit import action_page, audit_page
 from forge_jobs.web.pages.cron.views import cron_page, schedule_page
 from forge_jobs.web.pages.errors import error_page, errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
-from forge_jobs.web.pages.frame import Source, View, page
+from forge_jobs.web.pages.frame import View, page
 from forge_jobs.web.pages.job.editing import edit_page
 from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.pages.overview import overview_page
 from forge_jobs.web.pages.queues import queue_page, queues_page
+from forge_jobs.web.source import Source
 
 
 def page_routes(source: Source) -> list[Route]:

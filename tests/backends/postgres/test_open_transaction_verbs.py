@@ -62,14 +62,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 _HOUR = timedelta(hours=1)
-_GAUGES = PodGauges(
-    cpu_percent=1.0,
-    memory_bytes=1,
-    disk_free_bytes=1,
-    store_latency_ms=1.0,
-    loop_lag_ms=0.0,
-    running=0,
-)
+_GAUGES = PodGauges()
 _HISTOGRAM = Histogram({1: 1})
 _SHORT = Retention(done=MICROSECOND, dead=MICROSECOND, cancelled=MICROSECOND)
 

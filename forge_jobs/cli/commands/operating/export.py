@@ -4,7 +4,6 @@ import os
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 import click
 
@@ -101,12 +100,7 @@ class _Sheet(AbstractContextManager["_Sheet"]):
             os.fsync(self._file.fileno())
             _part_of(self._output).replace(self._output)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._output is not None:
             self._file.close()
 

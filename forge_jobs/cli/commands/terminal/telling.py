@@ -2,8 +2,7 @@
 
 import logging
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +12,6 @@ from forge_jobs.operating.documents import plain
 from forge_jobs.operating.jobs.documents import JobView
 from forge_jobs.operating.words import instant
 
-if TYPE_CHECKING:
-    pass
-
 
 class Telling(AbstractContextManager["Telling"]):
     """Tells of a job in lines for people."""
@@ -23,12 +19,7 @@ class Telling(AbstractContextManager["Telling"]):
     def __init__(self) -> None:
         self._progress: Progress | None = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Put the terminal back in order."""
 
     def state(self, state: JobState, job: JobView | None) -> None:
@@ -101,12 +92,7 @@ class TellingOnATerminal(Telling):
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """See the base."""
         self._bar.stop()
 

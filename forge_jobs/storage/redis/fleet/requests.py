@@ -2,7 +2,7 @@
 
 import msgspec
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import duration_us
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.pod_requests import (
@@ -13,10 +13,15 @@ from forge_jobs.model.pod_requests import (
     PodVerb,
     check_answer,
     check_request,
-    state_of,
 )
 from forge_jobs.model.processes import PodLease
-from forge_jobs.storage.pod_requests import absent_pod, asked_too_often, same_request, unknown
+from forge_jobs.storage.pod_requests import (
+    absent_pod,
+    asked_too_often,
+    same_request,
+    stored_request,
+    unknown,
+)
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import request_of
 
@@ -39,20 +44,17 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     id: str
 
     def told(self, now: int) -> PodRequest:
-        heard = int(self.heard) if self.heard else None
-        answered = int(self.answered) if self.answered else None
-        until = int(self.until)
-        return PodRequest(
+        return stored_request(
+            now,
             id=self.id,
-            host_id=HostId(self.host),
+            host_id=self.host,
             epoch=self.epoch,
-            verb=PodVerb(self.verb),
+            verb=self.verb,
             asked_by=self.by,
-            asked_at=from_us(int(self.asked)),
-            until=from_us(until),
-            state=state_of(now, until, heard, answered),
-            heard_at=None if heard is None else from_us(heard),
-            answered_at=None if answered is None else from_us(answered),
+            asked_at=int(self.asked),
+            until=int(self.until),
+            heard_at=int(self.heard) if self.heard else None,
+            answered_at=int(self.answered) if self.answered else None,
             done=bool(self.done),
             answer=self.answer,
         )

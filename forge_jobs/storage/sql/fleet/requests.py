@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, and_, bindparam, delete, insert, select, update
+from sqlalchemy import BigInteger, Row, and_, bindparam, delete, insert, select, update
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import duration_us
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.pod_requests import (
@@ -15,10 +15,15 @@ from forge_jobs.model.pod_requests import (
     PodVerb,
     check_answer,
     check_request,
-    state_of,
 )
 from forge_jobs.model.processes import PodLease
-from forge_jobs.storage.pod_requests import absent_pod, asked_too_often, same_request, unknown
+from forge_jobs.storage.pod_requests import (
+    absent_pod,
+    asked_too_often,
+    same_request,
+    stored_request,
+    unknown,
+)
 from forge_jobs.storage.sql.base.action_tables import pod_requests
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import pods
@@ -78,21 +83,8 @@ _ANSWER = (
 )
 
 
-def _request_of(row: Any, now: int) -> PodRequest:
-    return PodRequest(
-        id=row.id,
-        host_id=HostId(row.host_id),
-        epoch=row.epoch,
-        verb=PodVerb(row.verb),
-        asked_by=row.asked_by,
-        asked_at=from_us(row.asked_at),
-        until=from_us(row.until),
-        state=state_of(now, row.until, row.heard_at, row.answered_at),
-        heard_at=None if row.heard_at is None else from_us(row.heard_at),
-        answered_at=None if row.answered_at is None else from_us(row.answered_at),
-        done=bool(row.done),
-        answer=row.answer,
-    )
+def _request_of(row: Row[Any], now: int) -> PodRequest:
+    return stored_request(now, **row._mapping)
 
 
 def _ask(tx: Tx, host_id: HostId, verb: PodVerb, request_id: str, asked_by: str) -> PodRequest:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from forge_jobs.storage.protocols import ConfigStore, CronStore, JobStore, ProcStore, Storage
 from forge_jobs.testing.kit.background import BackgroundLoop
@@ -26,31 +26,13 @@ def for_any_loop(storage: Storage, home: BackgroundLoop) -> Storage:
     async def close() -> None:
         await _at_home(home, storage.aclose)
 
-    jobs, procs, config, cron = (
-        cast("Any", _View(view, home))
-        for view in (storage.jobs, storage.procs, storage.config, storage.cron)
-    )
-    asks = storage.open_transactions
-    looks = storage.unreadable
-    return Storage(
-        jobs,
-        procs,
-        config,
-        cron,
-        # A bundle of the caller's own, for the loop that asks.
-        reopen=storage.reopen,
-        close=close,
-        name=storage.name,
-        server=storage.server,
-        durability=storage.durability,
-        is_durable=storage.is_durable,
-        health=storage.health,
-        open_transactions=None if asks is None else lambda: _at_home(home, asks),
-        unreadable=None if looks is None else lambda: _at_home(home, looks),
-        report=lambda: _at_home(home, storage.report),
-        pool_size=storage.pool_size,
-        is_parted=storage.is_parted,
-    )
+    # ``reopen`` stays: a bundle of the caller's own, for the loop that asks.
+    found = storage.wrapped(lambda view: _View(view, home), close=close)
+    asks, looks = storage.open_transactions, storage.unreadable
+    found.open_transactions = None if asks is None else lambda: _at_home(home, asks)
+    found.unreadable = None if looks is None else lambda: _at_home(home, looks)
+    found.report = lambda: _at_home(home, storage.report)
+    return found
 
 
 async def _at_home(home: BackgroundLoop, call: Callable[[], Awaitable[Any]]) -> Any:

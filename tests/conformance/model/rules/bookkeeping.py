@@ -128,14 +128,7 @@ class Bookkeeping(Program):
     @precondition(lambda self: self.live_leases())
     @rule(which=index, running=st.integers(0, 9), ago=st.integers(0, 1))
     def record_gauges(self, which: int, running: int, ago: int) -> None:
-        gauges = PodGauges(
-            cpu_percent=1.5,
-            memory_bytes=1,
-            disk_free_bytes=1,
-            store_latency_ms=0.5,
-            loop_lag_ms=0.25,
-            running=running,
-        )
+        gauges = PodGauges(cpu_percent=1.5, running=running)
         minute = self.minute() - ago * _MINUTE
         self.do("procs.record_gauges", self.pick(self.live_leases(), which), minute, gauges)
         self.read_gauges()

@@ -1,7 +1,7 @@
 """The screen as rich draws it. All texts go through ``printable`` and are no markup."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, timedelta
+from datetime import UTC
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,9 +17,6 @@ from forge_jobs.operating.metrics.latencies import shown as seconds_shown
 from forge_jobs.operating.words import duration
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.problem import Problem, Severity
-
-RATES_OVER = timedelta(minutes=5)
-"""The time that rates are the mean of."""
 
 _BAR = 8
 _BESIDE = 150

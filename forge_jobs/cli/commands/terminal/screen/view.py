@@ -1,7 +1,6 @@
 """The state of the screen, and the meaning of keys. Pure: no terminal, no store."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -72,7 +71,6 @@ class View(Struct, kw_only=True):
     problems: Sequence[Problem] = ()
     rates: Mapping[str, QueueStats] = {}
     away: str = ""
-    away_since: datetime | None = None
     message: str = ""
     filter: str = ""
     mode: Literal["list", "filter", "help", "job"] = "list"

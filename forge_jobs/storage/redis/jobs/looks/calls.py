@@ -2,21 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from forge_jobs.errors import PartlyUnavailable
 from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.looks import JobsAsked, JobsLook
-from forge_jobs.storage.history.looks import longest, searches
+from forge_jobs.storage.history.looks import (
+    EVENTS_OF_A_RUN,
+    longest,
+    look_of,
+    parents_of,
+    read_whole,
+    searches,
+)
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet.pods import read_workers
 from forge_jobs.storage.redis.jobs import read
 from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
 from forge_jobs.storage.redis.jobs.metrics import read_events
 from forge_jobs.storage.redis.locators.late import LateLocators
-
-_EVENTS = 100
-"""Events of a job in a look."""
 
 
 class ListCalls:
@@ -46,26 +52,15 @@ class ListCalls:
             name: (await read.list_jobs(db, which, order, None, limit)).jobs
             for name, (which, order, limit) in searches(asked).items()
         }
-        jobs = await self._there(
-            [job.id for name, found in lines.items() if name != "held" for job in found]
-        )
-        whole = {
-            name: tuple(jobs[job.id] for job in found if job.id in jobs)
-            for name, found in lines.items()
-            if name != "held"
-        }
-        parents = {parent for child in whole.get("blocked", ()) for parent in child.held_by}
+        look = look_of(lines, await self._there(read_whole(lines)))
         runs, cancelled = longest(await read_workers(db, None) if asked.runs else ())
-        return JobsLook(
-            blocked=whole.get("blocked", ()),
-            parents=await self._there(sorted(parents)),
-            crashed=whole.get("crashed", ()),
-            held=tuple(lines.get("held", ())),
-            starved=whole.get("starved", ()),
+        return structs.replace(
+            look,
+            parents=await self._there(parents_of(look)),
             runs=tuple(runs),
             cancelled=tuple(cancelled),
             events={
-                each.job_id: tuple(await read_events(db, each.job_id, None, _EVENTS))
+                each.job_id: tuple(await read_events(db, each.job_id, None, EVENTS_OF_A_RUN))
                 for each in cancelled
             },
         )

@@ -1,17 +1,23 @@
 """Lists of jobs, as a part of the store of jobs."""
 
+from msgspec import structs
+
 from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
 from forge_jobs.model.looks import JobsAsked, JobsLook
-from forge_jobs.storage.history.looks import longest, searches
+from forge_jobs.storage.history.looks import (
+    EVENTS_OF_A_RUN,
+    longest,
+    look_of,
+    parents_of,
+    read_whole,
+    searches,
+)
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.read import list_workers
 from forge_jobs.storage.sql.jobs import read
 from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
 from forge_jobs.storage.sql.jobs.metrics import read_events
-
-_EVENTS = 100
-"""Events of a job in a look."""
 
 
 class ListCalls:
@@ -43,24 +49,15 @@ def _look(tx: Tx, asked: JobsAsked) -> JobsLook:
         name: read.list_jobs(tx, which, order, None, limit).jobs
         for name, (which, order, limit) in searches(asked).items()
     }
-    ids = [job.id for name, found in lines.items() if name != "held" for job in found]
-    jobs = read.get(tx, ids) if ids else {}
-    whole = {
-        name: tuple(jobs[job.id] for job in found if job.id in jobs)
-        for name, found in lines.items()
-        if name != "held"
-    }
-    parents = {parent for child in whole.get("blocked", ()) for parent in child.held_by}
+    look = look_of(lines, read.get(tx, read_whole(lines)))
     runs, cancelled = longest(list_workers(tx, None) if asked.runs else ())
-    return JobsLook(
-        blocked=whole.get("blocked", ()),
-        parents=read.get(tx, sorted(parents)) if parents else {},
-        crashed=whole.get("crashed", ()),
-        held=tuple(lines.get("held", ())),
-        starved=whole.get("starved", ()),
+    return structs.replace(
+        look,
+        parents=read.get(tx, parents_of(look)),
         runs=tuple(runs),
         cancelled=tuple(cancelled),
         events={
-            each.job_id: tuple(read_events(tx, each.job_id, None, _EVENTS)) for each in cancelled
+            each.job_id: tuple(read_events(tx, each.job_id, None, EVENTS_OF_A_RUN))
+            for each in cancelled
         },
     )
