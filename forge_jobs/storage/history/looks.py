@@ -23,7 +23,7 @@ EVENTS_OF_A_RUN = 100
 """Events of a job in a look."""
 
 Lines = Mapping[str, Sequence[JobSummary]]
-"""What the searches have found, by the field of the answer."""
+"""The findings of the searches, by the field of the answer."""
 
 
 class Search(NamedTuple):
