@@ -44,6 +44,10 @@ MOST = {
 }
 """Statements of a call, and the extra ones that begin and end a transaction."""
 
+_BETWEEN = (*BORDERS, "SET LOCAL", "RESET ALL")
+"""Beginnings of statements of PostgreSQL that are about the transaction. Which of them a call needs
+depends on the connection that is free: a wake-up may still be on the one that was used before."""
+
 
 class Asked:
     """The statements that the driver was given since the last read."""
@@ -77,7 +81,7 @@ class AskedOfPostgres(Asked):
         monkeypatch.setattr(asyncpg, "connect", connected)
 
     def _note(self, record: Any) -> None:
-        if record.query.lstrip().upper().startswith(BORDERS):
+        if record.query.lstrip().upper().startswith(_BETWEEN):
             self.borders += 1
         elif "pg_notify(" in record.query:
             self.notices += 1

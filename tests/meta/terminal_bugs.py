@@ -197,8 +197,8 @@ EXPORT = (
     _of_export(
         "payloads need no right",
         "forge_jobs/operating/jobs/exporting.py",
-        "            whole = [hide_texts(job) for job in whole]\n",
-        "            pass\n",
+        "self._readable(found[job_id])",
+        "found[job_id]",
         "payloads_need_the_right_and_closed_queues_are_not_there",
     ),
     Bug(
