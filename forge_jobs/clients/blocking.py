@@ -214,6 +214,10 @@ class SyncJobClient:
         """See ``JobClient.requeue``."""
         return self._call(lambda client: client.requeue(which))
 
+    def restore(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """See ``JobClient.restore``."""
+        return self._call(lambda client: client.restore(which))
+
     def release_held(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See ``JobClient.release_held``."""
         return self._call(lambda client: client.release_held(which))

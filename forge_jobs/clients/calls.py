@@ -307,6 +307,11 @@ class ClientCalls(ListCalls):
         """
         return await self._operate(self._jobs.requeue, which)
 
+    async def restore(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """Take cancels back: jobs wait again with their old time and attempts. Refused where
+        children know of the cancel, or another job has the key. See ``JobStore.restore``."""
+        return await self._operate(self._jobs.restore, which)
+
     async def release_held(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Let blocked jobs run without the parents that hold them (``After(..., "hold")``)."""
         return await self._operate(self._jobs.release_held, which)

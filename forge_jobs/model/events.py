@@ -21,6 +21,8 @@ class EventKind(StrEnum):
     CLAIM_LOST = "claim_lost"
     REVIVED = "revived"
     REQUEUED = "requeued"
+    RESTORED = "restored"
+    """An operator took a cancel back."""
     OVERRAN = "overran"
     """The handler went on although the job's time was up."""
     RELEASED_HELD = "released_held"

@@ -186,16 +186,21 @@ class Refusal(StrEnum):
 
     NOT_FOUND = "not_found"
     RUNNING = "running"
-    """Deleting or requeueing a job that a worker holds."""
+    """Deleting, requeueing or restoring a job that a worker holds."""
     FINISHED = "finished"
-    """Cancelling or starting what has ended, requeueing what succeeded."""
+    """Cancelling or starting what has ended, requeueing what succeeded, restoring what no operator
+    cancelled."""
     WAITING = "waiting"
-    """Requeueing a job that already waits, starting a job that waits for others, releasing a job
-    that no parent holds."""
+    """Requeueing or restoring a job that already waits, starting a job that waits for others,
+    releasing a job that no parent holds."""
     KEY_TAKEN = "key_taken"
-    """Requeueing: another active job holds the unique key now."""
+    """Requeueing or restoring: another active job holds the unique key now."""
     PARENT_FAILED = "parent_failed"
-    """Requeueing what comes after a job that is gone and had not succeeded."""
+    """Requeueing or restoring what comes after a job that is gone and had not succeeded."""
+    CHILDREN_KNOW = "children_know"
+    """Restoring a job of whose end children know: they went on, or ended with the job."""
+    EXPIRED = "expired"
+    """Restoring a job whose ``expires_at`` has passed."""
     LOCKED = "locked"
     """An open transaction holds the job, or a record that the call needs: ask again later."""
     SILENT = "silent"
@@ -245,11 +250,21 @@ REFUSED: Mapping[str, Refused] = {
         }
     ),
     "run_now": Refused({JobStatus.BLOCKED: Refusal.WAITING, **_RUNNING, **_FINISHED}),
+    "restore": Refused(
+        {
+            JobStatus.BLOCKED: Refusal.WAITING,
+            JobStatus.PENDING: Refusal.WAITING,
+            JobStatus.FAILED: Refusal.WAITING,
+            **_RUNNING,
+            JobStatus.DONE: Refusal.FINISHED,
+            JobStatus.DEAD: Refusal.FINISHED,
+        }
+    ),
 }
 """The refusals for the status of a job alone, per verb of an operator, in all stores.
 
-What else a verb refuses (a taken key, a parent that failed, a job that no parent holds) is found by
-the store's step.
+What else a verb refuses (a taken key, a parent that failed, children that know, a job that no
+parent holds) is found by the store's step.
 """
 
 

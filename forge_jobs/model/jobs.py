@@ -90,6 +90,8 @@ class Cause(StrEnum):
     PARENT_FAILED = "parent_failed"
     PARENTS_SETTLED = "parents_settled"
     REQUEUED = "requeued"
+    RESTORED = "restored"
+    """An operator took a cancel back."""
 
 
 class Hold(StrEnum):

@@ -21,6 +21,7 @@ _CLOSE = timedelta(seconds=5)
 
 _ENDS = frozenset({EventKind.FINISHED, EventKind.RETRIED, EventKind.THROTTLED, EventKind.REVIVED})
 _DEADLY = frozenset({Cause.FAILED, Cause.TIMED_OUT, Cause.REJECTED, Cause.CRASHED})
+_RETURNS = frozenset({EventKind.REQUEUED, EventKind.RESTORED})
 _FAILED = frozenset({Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED})
 
 
@@ -184,9 +185,7 @@ def _between(
     again = [
         event.at
         for event in events
-        if event.kind is EventKind.REQUEUED
-        and event.at >= run.end
-        and (until is None or event.at <= until)
+        if event.kind in _RETURNS and event.at >= run.end and (until is None or event.at <= until)
     ]
     at = run.end
     if again:

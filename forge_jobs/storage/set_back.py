@@ -26,6 +26,6 @@ DUE_WHEN_STORED = (
 """Causes of a pending job that was due when it became pending.
 
 Other jobs were due too: of the cause ``enqueued`` those due at their enqueue, of
-``parents_settled`` and ``succeeded`` those without a requested time, and of ``crashed`` those with
-one crash, since only a further crash makes a job pause.
+``parents_settled``, ``succeeded`` and ``restored`` those without a requested time, and of
+``crashed`` those with one crash, since only a further crash makes a job pause.
 """

@@ -40,7 +40,7 @@ from tests.support.factories import (
 pytestmark = pytest.mark.anyio
 
 OTHER = "other"
-VERBS = ("cancel", "requeue", "delete", "release_held", "run_now")
+VERBS = ("cancel", "requeue", "restore", "delete", "release_held", "run_now")
 
 
 @pytest.fixture(autouse=True)

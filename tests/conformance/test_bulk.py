@@ -33,7 +33,7 @@ from tests.support.situations import a_job
 
 pytestmark = pytest.mark.anyio
 
-VERBS = ["cancel", "delete", "requeue", "run_now"]
+VERBS = ["cancel", "delete", "requeue", "restore", "run_now"]
 
 
 async def through(
@@ -93,11 +93,13 @@ async def test_it_ends_although_every_visited_job_is_refused(
 async def test_good_refused_and_missing_ids_of_one_operation(
     storage: Storage, lease: PodLease, verb: str, limit: int
 ) -> None:
-    good_status = JobStatus.DEAD if verb == "requeue" else JobStatus.PENDING
+    ended = {"requeue": JobStatus.DEAD, "restore": JobStatus.CANCELLED}
+    good_status = ended.get(verb, JobStatus.PENDING)
     bad = {
         "cancel": JobStatus.DONE,
         "delete": JobStatus.IN_PROGRESS,
         "requeue": JobStatus.DONE,
+        "restore": JobStatus.DONE,
         "run_now": JobStatus.DONE,
     }
     refused_jobs = [await a_job(storage, lease, bad[verb]) for _ in range(2)]

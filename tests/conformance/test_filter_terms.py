@@ -203,7 +203,9 @@ async def test_a_query_means_what_the_reference_says(
     assert hits > 30
 
 
-@pytest.mark.parametrize("verb", ["delete", "cancel", "requeue", "run_now", "release_held"])
+@pytest.mark.parametrize(
+    "verb", ["delete", "cancel", "requeue", "restore", "run_now", "release_held"]
+)
 async def test_bulk_verbs_visit_what_the_query_means_and_no_others(
     storage: Storage, world: dict[JobId, Job], clock: ManualClock, verb: str
 ) -> None:

@@ -64,6 +64,12 @@ _REFUSED = [
     ("requeue", IN_PROGRESS, Refusal.RUNNING),
     ("requeue", PENDING, Refusal.WAITING),
     ("requeue", BLOCKED, Refusal.WAITING),
+    ("restore", BLOCKED, Refusal.WAITING),
+    ("restore", PENDING, Refusal.WAITING),
+    ("restore", FAILED, Refusal.WAITING),
+    ("restore", IN_PROGRESS, Refusal.RUNNING),
+    ("restore", DONE, Refusal.FINISHED),
+    ("restore", DEAD, Refusal.FINISHED),
     ("run_now", BLOCKED, Refusal.WAITING),
     ("run_now", IN_PROGRESS, Refusal.RUNNING),
     ("run_now", DONE, Refusal.FINISHED),
@@ -99,7 +105,7 @@ async def test_a_refused_job_stays_as_it_was(
     assert await counters(storage) == counted
 
 
-@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
+@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "restore", "run_now"])
 async def test_ids_that_do_not_exist_are_refused_by_name(storage: Storage, verb: str) -> None:
     missing = [new_job_id() for _ in range(3)]
     outcome = await getattr(storage.jobs, verb)(only(*missing))

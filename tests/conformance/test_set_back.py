@@ -300,3 +300,25 @@ async def test_a_cool_down_dated_ahead_becomes_no_longer_than_the_longest(
     [state] = await storage.config.queues()
     assert state.cooldown_remaining == longest
     assert state.cooldown_level == 1
+
+
+async def test_a_restored_job_keeps_the_time_that_it_waits_for(
+    storage: Storage, clock: ManualClock
+) -> None:
+    """Only the clock has put the times of those ahead that were due when enqueued."""
+    begun = clock.now()
+    clock.advance(HOUR)
+    due, restored_late = await enqueue_one(storage), await enqueue_one(storage)
+    later = await enqueue_one(storage, delay=HOUR)
+    lease = await register(storage)
+    claimed = await claim_one(storage, lease)
+    assert claimed.claim.job_id == due
+    assert await finish(storage, claimed, failed(3 * HOUR))
+    await storage.jobs.cancel(only(due, later, restored_late))
+    await storage.jobs.restore(only(due, later))
+    clock.step_wall(begun - clock.now())
+    await storage.jobs.restore(only(restored_late))
+    assert await storage.jobs.bring_back_jobs(ALL) == 1
+    found = await storage.jobs.get([due, later, restored_late])
+    assert [found[each].due_at - begun for each in (due, later)] == [4 * HOUR, 2 * HOUR]
+    assert found[restored_late].due_at <= clock.now()

@@ -314,7 +314,11 @@ OPERATORS = [
                 "        cancel_requested=False,\n        result",
                 "        result",
             ),
-            Edit(f"{_SQL}jobs/requeue.py", "        cancel_requested=False,\n", ""),
+            Edit(
+                f"{_SQL}jobs/requeue.py",
+                "        snoozed_at=None,\n        cancel_requested=False,\n",
+                "        snoozed_at=None,\n",
+            ),
         ),
     ),
     _bug(

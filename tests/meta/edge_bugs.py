@@ -82,7 +82,7 @@ EDGE_BUGS = (
     ),
     _redis(
         "news of a requeued parent stand",
-        "lua/jobs/requeue/requeue.lua",
+        "lua/lib/jobs/operate/relinking.lua",
         "    withdraw_handovers(base, job.id)\n",
         "",
     ),

@@ -47,8 +47,8 @@ TIMELINE_BUGS = [
     ),
     _life(
         "deeds of other jobs",
-        "is_named = job.id in met",
-        "is_named = True",
+        "        return job.id in await self.storage.jobs.action_jobs",
+        "        return True or await self.storage.jobs.action_jobs",
         "tests/operating/test_timeline.py",
         "forge_jobs/operating/jobs/calls.py",
     ),

@@ -69,7 +69,7 @@ _SPOILT_KEYS = [
     ),
     _of_a_key(
         "a job whose parents cannot be read is requeued without them",
-        "lua/jobs/requeue/requeue.lua",
+        "lua/lib/jobs/operate/relinking.lua",
         "return read_record('HLEN', waits) and 'again' or 'silent'",
         "return false, {}",
     ),

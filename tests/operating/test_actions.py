@@ -199,6 +199,10 @@ async def test_an_undo_refuses_what_somebody_has_changed_since(sqlite_storage: S
         gone = await ada.cancel_jobs(JobFilter(queues=(QUEUE,)))
         assert gone.changed == []
         [many] = (await ada.list_actions(limit=1)).actions
+        with pytest.raises(Conflict, match="cancelled no job"):
+            await ada.undo_action(many.id)
+        await ada.delete_jobs(JobFilter(queues=(QUEUE,)))
+        [many] = (await ada.list_actions(limit=1)).actions
         with pytest.raises(Conflict, match="no inverse"):
             await ada.undo_action(many.id)
 

@@ -108,7 +108,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
     """Arguments of each operation, which all concern one queue."""
     ids = (JobFilter(ids=(jobs[queue],)),)
     schedule, edit = f"of-{queue}", ScheduleEdit(priority=3)
-    verbs = ("cancel", "requeue", "delete", "release_held")
+    verbs = ("cancel", "requeue", "restore", "delete", "release_held")
     return {
         **dict.fromkeys(("get_job", "explain_job", "job_timeline", "job_log"), (jobs[queue],)),
         **dict.fromkeys(("job_progress", "job_result"), (jobs[queue],)),

@@ -72,6 +72,7 @@ _OF_JOBS = (
     *_TOLD,
     "waits",
     "kids",
+    "kin",
     "told",
     "letter",
     "letters",
@@ -395,6 +396,8 @@ def _check_edges(queue: _Queue) -> Iterator[str]:
             open_ones = sum(not edge.startswith("settled ") for edge in edges)
             if not 0 < open_ones == int(job.get("waits", 0)):
                 yield f"{job_id} is blocked by {open_ones} edges, counted {job.get('waits')}"
+    for parent in queue.below("kin").keys() - queue.jobs.keys():
+        yield f"children are listed of {parent}, which does not exist"
     for parent, children in queue.below("kids").items():
         ended = queue.jobs.get(parent, {"status": "pending"})["status"] not in _ACTIVE
         for child in children if ended else ():

@@ -35,7 +35,17 @@ async def test_an_action_on_many_has_a_page(storage: Storage) -> None:
         assert "3 jobs cancelled" in shown
         assert all(each.job_id in shown for each in outcomes)
         assert "--where queue:a --all-matching --preview" in shown
-        assert "undo_action" not in shown
+        path = f"/act/undo_action?name={record.removeprefix('/audit/')}"
+        assert path in shown
+        assert "Cancelled jobs wait again" in await page(client, path)
+        undone = (await client.post(path)).text
+        assert "3 jobs restored" in undone
+        [of_undo] = set(re.findall(r'href="(/audit/[^"]+)"', undone)) - {record}
+        takes_back = await page(client, of_undo)
+        assert "Undo: restore 3 jobs of a" in takes_back
+        assert f'href="{record}"' in takes_back
+        assert "undo_action" not in takes_back
+        assert "Restore" not in await page(client, f"/jobs/{outcomes[0].job_id}")
         assert "abort_action" not in shown
         assert f"forge-jobs actions show {record.removeprefix('/audit/')}" in shown
 
@@ -70,7 +80,9 @@ async def test_an_action_that_runs_is_aborted_or_goes_on(storage: Storage) -> No
             await client.post(path)
             shown = await page(client, f"/audit/{action_id}")
             assert f">{state}</span>" in shown
-            assert "/act/" not in shown
+            assert "/act/abort_action" not in shown
+            assert "/act/continue_action" not in shown
+            assert ("/act/undo_action" in shown) == (state == "done")
         assert "0 jobs cancelled" in await page(client, f"/audit/{ids[0]}")
         assert "3 jobs cancelled" in await page(client, f"/audit/{ids[1]}")
 

@@ -52,6 +52,7 @@ ACTS = {
     "cancel_jobs": "id={0}",
     "cancel_jobs by filter": "q=queue:mail+status:pending",
     "requeue_jobs": "q=status:cancelled",
+    "restore_jobs": "q=status:cancelled",
     "delete_jobs": "id={0}&id={1}",
     "run_jobs_now": "q=queue:mail",
     "release_held_jobs": "q=queue:mail+status:blocked",

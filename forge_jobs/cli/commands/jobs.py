@@ -238,39 +238,22 @@ def _stats_line(each: QueueStats) -> list[object]:
     return [each.queue, *counts, *map(shown, times)]
 
 
-@jobs.command()
-@_bulk_options
-def cancel(deployment: Deployment, **options: Any) -> None:
-    """Cancel waiting jobs, and ask the owners of running ones to stop."""
-    _change(deployment, "cancel_jobs", "cancel", "cancelled", **options)
+def _verb(name: str, operation: str, done: str) -> None:
+    """Add a command that changes all jobs that are meant."""
+    summary, _, _ = (getattr(Operator, operation).__doc__ or "").partition("\n")
+
+    @jobs.command(name, help=summary)
+    @_bulk_options
+    def command(deployment: Deployment, **options: Any) -> None:
+        _change(deployment, operation, name, done, **options)
 
 
-@jobs.command()
-@_bulk_options
-def requeue(deployment: Deployment, **options: Any) -> None:
-    """Give retrying, dead and cancelled jobs all their attempts again."""
-    _change(deployment, "requeue_jobs", "requeue", "requeued", **options)
-
-
-@jobs.command()
-@_bulk_options
-def delete(deployment: Deployment, **options: Any) -> None:
-    """Remove jobs for good. Running jobs are refused."""
-    _change(deployment, "delete_jobs", "delete", "deleted", **options)
-
-
-@jobs.command("release-held")
-@_bulk_options
-def release_held(deployment: Deployment, **options: Any) -> None:
-    """Let blocked jobs run without the unsuccessful jobs that hold them."""
-    _change(deployment, "release_held_jobs", "release-held", "released", **options)
-
-
-@jobs.command("run-now")
-@_bulk_options
-def run_now(deployment: Deployment, **options: Any) -> None:
-    """Make jobs that wait for their time or their retry due now."""
-    _change(deployment, "run_jobs_now", "run-now", "made due now", **options)
+_verb("cancel", "cancel_jobs", "cancelled")
+_verb("requeue", "requeue_jobs", "requeued")
+_verb("restore", "restore_jobs", "restored")
+_verb("delete", "delete_jobs", "deleted")
+_verb("release-held", "release_held_jobs", "released")
+_verb("run-now", "run_jobs_now", "made due now")
 
 
 def _change(
@@ -353,7 +336,8 @@ def _preview(deployment: Deployment, operation: str, which: JobFilter, *, as_jso
     refused = ", ".join(f"{number} {why}" for why, number in sorted(found.refused.items()))
     talk(f"{more}{found.count} jobs match. Refused: {refused or 'none'}.")
     talk(f"Waiting children: {len(found.children)}. Jobs with a unique key: {found.keys}.")
-    talk("Nothing has changed, and nothing would undo it.")
+    undo = "actions undo would take it back" if found.undo else "nothing would undo it"
+    talk(f"Nothing has changed, and {undo}.")
 
 
 def _confirm(verb: str, found: Preview, *, yes: bool) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from msgspec import structs
 
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
-from forge_jobs.model.actions import ActionRecord, check_action_id, mark_id
+from forge_jobs.model.actions import ActionRecord, ActionState, check_action_id, mark_id
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.operating.access import Right
@@ -28,6 +28,11 @@ from forge_jobs.operating.actions.previews import (
 from forge_jobs.operating.actions.recording import VERBS
 from forge_jobs.operating.actions.values import value_of
 from forge_jobs.operating.hiding import hide_line
+
+RESTORE = "restore_jobs"
+"""The operation that takes a cancel back."""
+
+_LOOKED_AT = 1_000
 
 
 class ActionCalls(EditCalls):
@@ -74,7 +79,7 @@ class ActionCalls(EditCalls):
             children=children,
             schedules=schedules,
             keys=keys,
-            undo="",
+            undo=RESTORE if verb == "cancel_jobs" else "",
             token=token_of(ticket),
             expires_at=now + VALID_FOR,
             silent=tuple(sorted(filter(self.actor.sees, found.silent))),
@@ -198,9 +203,13 @@ class ActionCalls(EditCalls):
 
     async def undo_action(self, action_id: str) -> ActionView:
         """Take back an edit, or an action on settings, a pause, a schedule or a limit: write the
-        old value.
+        old value. Of a cancel: restore the jobs that the cancel has changed, each once.
 
-        :raises Conflict: the action has no inverse, or the value was changed since
+        The undo of a cancel is an action on many: what is refused stands in its record. Twice
+        asked for, the undo is one action.
+
+        :raises Conflict: the action has no inverse, or the value was changed since. A cancel still
+            runs, or its jobs are no longer known
         :raises NotFound: no such action
         """
         record = await self._record(action_id)
@@ -208,6 +217,8 @@ class ActionCalls(EditCalls):
         self.actor.act(action.verb)
         if action.verb == EDIT_JOB:
             return await self._undo_edit(record)
+        if action.verb == "cancel_jobs" and action.which is not None:
+            return await self._undo_cancel(record)
         value = value_of(action.verb)
         if value is None or action.before == action.after:
             raise Conflict(f"{action.verb} of {action.target or 'many jobs'} has no inverse")
@@ -227,6 +238,35 @@ class ActionCalls(EditCalls):
         write = partial(value.write, self.storage, action.target, action.before)
         _, settled = await self._change_one(undone, write)
         return self._shown(settled)
+
+    async def _undo_cancel(self, record: ActionRecord) -> ActionView:
+        self.actor.act(RESTORE)
+        action = record.action
+        if record.state is ActionState.RUNNING:
+            raise Conflict(f"the action {action.id} still runs; abort it first, or wait")
+        for later in await self.storage.jobs.actions(limit=_LOOKED_AT):
+            is_undo = later.action.undoes == action.id and later.action.verb == RESTORE
+            if is_undo and later.state is not ActionState.ABORTED:
+                return self._shown(await self._drive(later.action))
+        met = sum(part.changed + part.requested for part in record.parts)
+        if not met:
+            raise Conflict(f"the action {action.id} has cancelled no job; nothing is to be undone")
+        if not await self.storage.jobs.action_jobs(action.id, limit=1):
+            raise Conflict(
+                f"the jobs of the action {action.id} are no longer known, after seven days; "
+                "restore those that you find by a filter"
+            )
+        undo = self._action(
+            RESTORE,
+            # No job by itself: each step names those that the cancel has met.
+            which=JobFilter(ids=()),
+            queues=action.queues,
+            matched=met,
+            undoes=action.id,
+            reason=f"undo of {action.id}",
+        )
+        await self.storage.jobs.put_action(undo)
+        return self._shown(await self._drive(undo))
 
     async def _record(self, action_id: str) -> ActionRecord:
         self.actor.need(Right.READ)

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from forge_jobs import stop_points
 from forge_jobs.errors import Conflict, ForgeJobsError, Unavailable
-from forge_jobs.model.actions import Action, ActionRecord, ActionState, ActionStep
+from forge_jobs.model.actions import Action, ActionPart, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.operating.actions.values import value_of
@@ -18,6 +18,7 @@ from forge_jobs.storage.protocols import Storage
 VERBS: Mapping[str, str] = {
     "cancel_jobs": "cancel",
     "requeue_jobs": "requeue",
+    "restore_jobs": "restore",
     "delete_jobs": "delete",
     "release_held_jobs": "release_held",
     "run_jobs_now": "run_now",
@@ -128,21 +129,30 @@ async def drive(storage: Storage, action: Action, heard: _Heard = _unheard) -> A
             if verb is None or action.which is None or not running:
                 return record
             for part in running:
-                await _take_steps(verb, action, part.queue, part.cursor, heard)
+                await _take_steps(storage, verb, action, part, heard)
     finally:
         storage.jobs.announce_changes(None)
 
 
+async def _met(storage: Storage, action_id: str, cursor: str) -> tuple[JobId, ...]:
+    """The next jobs that the action has changed or asked for, one more than a step takes: so the
+    step knows whether there are more."""
+    beyond = cursor or None
+    return tuple(await storage.jobs.action_jobs(action_id, beyond=beyond, limit=AT_ONCE + 1))
+
+
 async def _take_steps(
+    storage: Storage,
     verb: Callable[..., Awaitable[BulkOutcome]],
     action: Action,
-    queue: str,
-    cursor: str,
+    part: ActionPart,
     heard: _Heard,
 ) -> None:
-    which = structs.replace(action.which or JobFilter(), queues=(queue,))
-    step = ActionStep(action_id=action.id, queue=queue, cursor=cursor)
+    which = structs.replace(action.which or JobFilter(), queues=(part.queue,))
+    step = ActionStep(action_id=action.id, queue=part.queue, cursor=part.cursor)
     while True:
+        if action.undoes:
+            which = structs.replace(which, ids=await _met(storage, action.undoes, step.cursor))
         try:
             if stop_points.ARMED:
                 await stop_points.reach("actions:before")

@@ -134,14 +134,13 @@ class JobCalls(RecordedCalls):
             if action.at is None or action.at < job.enqueued_at:
                 continue
             is_named = job.id == action.target
-            if action.which is not None and job.queue in action.queues:
+            if action.undoes and job.queue in action.queues:
+                is_named = await self._met(action.id, job)
+            elif action.which is not None and job.queue in action.queues:
                 is_named = action.which.ids is not None and job.id in action.which.ids
                 if action.which.ids is None and asked < _ASKED:
                     asked += 1
-                    # An id that begins alike comes before, and seldom does another id in between.
-                    before = job.id[:-1]
-                    met = await self.storage.jobs.action_jobs(action.id, beyond=before, limit=5)
-                    is_named = job.id in met
+                    is_named = await self._met(action.id, job)
             if is_named:
                 deed = JobDeed(
                     at=action.at,
@@ -152,6 +151,11 @@ class JobCalls(RecordedCalls):
                 )
                 found.append(deed)
         return tuple(reversed(found))
+
+    async def _met(self, action_id: str, job: Job) -> bool:
+        # An id that begins alike comes before, and seldom does another id in between.
+        before = job.id[:-1]
+        return job.id in await self.storage.jobs.action_jobs(action_id, beyond=before, limit=5)
 
     async def job_log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
@@ -216,6 +220,13 @@ class JobCalls(RecordedCalls):
     async def requeue_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Give retrying, dead and cancelled jobs all their attempts again."""
         return await self._change("requeue_jobs", which, reason)
+
+    async def restore_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
+        """Take cancels back: jobs wait again with their old time and attempts.
+
+        Refused where children went on or ended with the job, or another job has the unique key.
+        """
+        return await self._change("restore_jobs", which, reason)
 
     async def delete_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Remove jobs for good. Running jobs are refused."""

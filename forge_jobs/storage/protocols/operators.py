@@ -93,6 +93,34 @@ class OperatedStore(EditedStore, WaitingStore, Protocol):
         """
         ...
 
+    async def restore(
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
+    ) -> BulkOutcome:
+        """Take cancels back: the jobs wait again, with their due time, attempts and counts of
+        before.
+
+        The timeline gets an event. A job whose time has passed meanwhile is due. Refuses jobs that
+        no cancel of an operator has ended (``finished``), running and waiting ones, and jobs whose
+        ``expires_at`` has passed (``expired``). The unique key is checked as by :meth:`requeue`, in
+        the same order. A job that comes after others is blocked again as by :meth:`requeue`, and
+        refused as there (``parent_failed``). A job whose payload was not kept is refused
+        (``finished``).
+
+        A job is refused when the cancel can no longer be kept from its children
+        (``children_know``): an edge to the job has settled, or the child was cancelled because of
+        the job. A child that an operator has cancelled too does not count, nor does one that the
+        job holds: that one waits for the next end. Handovers of the cancel that are still to be
+        delivered must be void, also those that are being delivered.
+
+        Of a call all jobs are looked at before the first is restored.
+        """
+        ...
+
     async def release_held(
         self,
         which: JobFilter,

@@ -42,6 +42,8 @@ Under the base of a queue
                                 it, and the number of the newest end that counted
 ``kids:<id>``         hash      children whose edge to a job has not settled -> queue tag and
                                 failure policy. Read at the next end of the job
+``kin:<id>``          zset      all children of a job, each with its queue tag, also those that
+                                wait no more. Goes with the job
 ``told:<seq>``        hash      the children of a job that has ended, still to be settled.
                                 ``handovers`` (zset) lists these
 ``letter:<id> <token>`` hash    what a dead job leaves for another queue, until it is stored there.

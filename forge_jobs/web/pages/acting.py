@@ -19,6 +19,7 @@ from forge_jobs.model.pod_requests import PodVerb, RequestState
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.previews import Apply, read_token
+from forge_jobs.operating.actions.recording import VERBS
 from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.operating.settings.queues import QueueEdit
@@ -261,7 +262,7 @@ async def _done(visit: Visit, meant: _Meant) -> Shown:
             lines, answer, headline = await _ask_pod(visit, meant)
         else:
             action = await _apply(visit, meant, form)
-            lines = outcome(meant.deed, action) if action else [_good(meant)]
+            lines = outcome(DEEDS[action.verb], action) if action else [_good(meant)]
             record = action.id if action else ""
     except (Conflict, InvalidInput, NotFound) as error:
         lines = [{"mark": "bad", "text": str(error)}]
@@ -327,7 +328,9 @@ async def _apply(visit: Visit, meant: _Meant, form: Mapping[str, str]) -> Action
     deed = meant.deed
     if not deed.verb:
         method = getattr(visit.operator, deed.operation)
-        await _bounded(method(meant.value("name"), *_edit(meant)))
+        done: object = await _bounded(method(meant.value("name"), *_edit(meant)))
+        if deed.operation == "undo_action" and isinstance(done, ActionView) and done.verb in VERBS:
+            return done
         return None
     token = form.get("token", "")
     ticket = read_token(token)

@@ -11,6 +11,7 @@ from forge_jobs.model.answering.filters import query_of
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.queries.writing import format_query
 from forge_jobs.operating.access import Access
+from forge_jobs.operating.actions.calls import RESTORE
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.editing import EDIT_JOB
 from forge_jobs.operating.actions.values import value_of
@@ -91,7 +92,8 @@ def sentence(action: ActionView) -> str:
         noun = "job" if action.matched == 1 else "jobs"
         count = number(action.matched) if action.matched else "matching"
         named = ", ".join(action.queues[:3]) + (", …" if len(action.queues) > 3 else "")
-        return f"{deed.label} {count} {noun}" + (f" of {named}" if named else "")
+        what = f"{deed.label} {count} {noun}" + (f" of {named}" if named else "")
+        return f"Undo: {what[0].lower()}{what[1:]}" if action.undoes else what
     start = "Undo: " if action.undoes else ""
     return f"{start}{words} {action.target}".strip()
 
@@ -102,6 +104,9 @@ def open_for(access: Access, action: ActionView) -> list[str]:
         return []
     if action.state is ActionState.RUNNING:
         return ["abort_action", "continue_action"]
+    if action.verb == "cancel_jobs":
+        met = action.changed + action.requested
+        return ["undo_action"] if met and access.allows(RESTORE) else []
     # Without the right to payloads the values are hidden, so the undo itself compares them.
     has_changed = action.before != action.after or not access.payloads
     has_inverse = value_of(action.verb) is not None or action.verb == EDIT_JOB

@@ -15,6 +15,8 @@ REASONS: Mapping[Refusal, str] = {
     Refusal.WAITING: "they wait already, or for others",
     Refusal.KEY_TAKEN: "another active job has their unique key",
     Refusal.PARENT_FAILED: "a job before them is gone and had not succeeded",
+    Refusal.CHILDREN_KNOW: "jobs after them went on without them, or ended with them",
+    Refusal.EXPIRED: "they have expired meanwhile",
     Refusal.LOCKED: "an open transaction holds them",
     Refusal.SILENT: "a part of the store does not answer",
     Refusal.REFERENCED: "a foreign key or trigger of yours refuses",
@@ -50,6 +52,14 @@ JOB_DEEDS = (
         "started can be cancelled.",
     ),
     Deed(
+        operation="restore_jobs",
+        label="Restore",
+        verb="restore",
+        past="restored",
+        consequence="Cancelled jobs wait again with their old time and attempts, as if nobody had "
+        "cancelled them. Refused where jobs after them know of the cancel.",
+    ),
+    Deed(
         operation="run_jobs_now",
         label="Run now",
         verb="run_now",
@@ -70,7 +80,7 @@ JOB_DEEDS = (
         past="cancelled",
         danger=True,
         consequence="Waiting jobs do not run. Running ones are asked to stop. Jobs that wait for "
-        "them follow their own rule. A requeue brings them back.",
+        "them follow their own rule. Restore takes the cancel back.",
     ),
     Deed(
         operation="delete_jobs",
@@ -194,7 +204,8 @@ ACTION_DEEDS = (
         operation="undo_action",
         label="Undo",
         consequence="The value before is written back, as an action of its own. Refused when "
-        "somebody has changed the value since.",
+        "somebody has changed the value since. Cancelled jobs wait again with their old time and "
+        "attempts, those left out that have gone on since.",
     ),
 )
 

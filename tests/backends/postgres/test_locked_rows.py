@@ -226,7 +226,9 @@ async def test_jobs_of_kinds_that_no_live_pod_knows_stay_on_hold(
     assert [bool((await get_job(storage, each)).hold) for each in ids] == [True, False, True]
 
 
-@pytest.mark.parametrize("verb", ["cancel", "requeue", "delete", "run_now", "release_held"])
+@pytest.mark.parametrize(
+    "verb", ["cancel", "requeue", "restore", "delete", "run_now", "release_held"]
+)
 async def test_a_bulk_verb_reports_locked_jobs_and_does_the_others(
     storage: Storage, lease: PodLease, caller: tuple[Any, Any], verb: str
 ) -> None:
@@ -255,6 +257,8 @@ async def _fit_for(verb: str, storage: Storage, lease: PodLease) -> JobId:
     job_id = await enqueue_one(storage)
     if verb == "requeue":
         await finish(storage, await claim_one(storage, lease), dead())
+    if verb == "restore":
+        await storage.jobs.cancel(only(job_id))
     return job_id
 
 

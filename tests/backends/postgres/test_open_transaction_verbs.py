@@ -270,8 +270,7 @@ async def _heartbeat(world: World) -> None:
 
 
 async def _cancel(world: World) -> None:
-    changed = await world.jobs.cancel(only(*world.waiting, world.blocked))
-    assert not changed.refused
+    assert not (await world.jobs.cancel(only(*world.waiting, world.blocked))).refused
 
 
 async def _edit(world: World) -> None:
@@ -294,6 +293,11 @@ async def _delete(world: World) -> None:
 
 async def _requeue(world: World) -> None:
     assert not (await world.jobs.requeue(only(*world.finished))).refused
+
+
+async def _restore(world: World) -> None:
+    await _cancel(world)
+    assert not (await world.jobs.restore(only(*world.waiting, world.blocked))).refused
 
 
 async def _cleanup(world: World) -> None:
@@ -340,6 +344,7 @@ VERBS: Mapping[str, Verb] = {
     "delete": _delete,
     "edit": _edit,
     "requeue": _requeue,
+    "restore": _restore,
     "release_held": lambda world: world.jobs.release_held(only(world.blocked)),
     "run_now": lambda world: world.jobs.run_now(only(*world.waiting)),
     "bring_back_jobs": lambda world: world.jobs.bring_back_jobs(100),
@@ -446,7 +451,7 @@ def test_every_verb_is_among_them() -> None:
         assert verbs - {"store_id", "wake", "first_time"} <= named | called, protocol
 
 
-@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
+@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "restore", "run_now"])
 async def test_a_bulk_verb_names_what_is_in_the_callers_hands(world: World, verb: str) -> None:
     outcome = await getattr(world.jobs, verb)(only(*world.theirs))
     locked = {job_id for job_id, why in outcome.refused.items() if why is Refusal.LOCKED}

@@ -77,12 +77,12 @@ async def claimed(storage: Storage, lease: PodLease) -> list[ClaimedJob]:
     return taken
 
 
-@pytest.mark.parametrize("verb", ["cancel", "requeue", "run_now", "delete"])
+@pytest.mark.parametrize("verb", ["cancel", "requeue", "restore", "run_now", "delete"])
 async def test_what_operators_do_to_many_jobs(
     storage: Storage, client: Redis, clock: ManualClock, verb: str
 ) -> None:
     await stored(storage, clock)
-    if verb == "requeue":
+    if verb in {"requeue", "restore"}:
         await in_batches(storage.jobs.cancel, JobFilter())
 
     async def by_thousand(which: JobFilter, *, cursor: str | None) -> BulkOutcome:

@@ -234,7 +234,7 @@ asyncio.run(main())
         assert await pending(storage) == 400
 
 
-@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
+@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "restore", "run_now"])
 async def test_looking_for_jobs_that_do_not_exist_takes_no_lock(tmp_path: Path, verb: str) -> None:
     async with opened(tmp_path / "jobs.db", "?timeout=1") as storage:
         await storage.jobs.enqueue([new_job()])

@@ -98,7 +98,11 @@ _on_one(
     Operator.abort_action,
     "End a running action between two steps. What it has changed stays.",
 )
-_on_one("undo", Operator.undo_action, "Write back the old value of a setting, pause or limit.")
+_on_one(
+    "undo",
+    Operator.undo_action,
+    "Write back the old value of a setting, pause or limit, or restore the jobs of a cancel.",
+)
 
 
 def _tell(action: ActionView, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from forge_jobs.storage.redis.jobs.filters import (
     oldest,
     texts_seen,
 )
-from forge_jobs.storage.redis.jobs.requeue import requeue, requeue_step, seen_of
+from forge_jobs.storage.redis.jobs.requeue import VERBS, requeue, requeue_step, seen_of
 from forge_jobs.storage.redis.locators.asking import find_by_queue
 
 _CHANGED, _REQUESTED = "changed", "requested"
@@ -68,8 +68,8 @@ async def operate(
     seen = await texts_seen(db, which, visit.ids) if which.deep else None
     if step is not None:
         return await _step(db, verb, (parts, seen), visit, step)
-    if verb == "requeue":
-        outcomes = await requeue(db, parts, visit.ids, seen)
+    if verb in VERBS:
+        outcomes = await requeue(db, parts, visit.ids, seen, VERBS[verb])
     else:
         answers = await run_in_steps(
             db,
@@ -97,8 +97,9 @@ async def _step(
     base = db.keys.queue(step.queue)
     ids, to = visit.ids.get(base, []), visit.cursor
     parts, seen = meant[0], seen_of(meant[1], ids)
-    if verb == "requeue":
-        outcomes, cursor = await requeue_step(db, parts, (base, ids, seen), step, to)
+    if verb in VERBS:
+        visited = (base, ids, seen, VERBS[verb])
+        outcomes, cursor = await requeue_step(db, parts, visited, step, to)
     else:
         request = VisitFields(parts, ids, REFUSED[verb], False, packed(step, to), seen)
         answer = await db.run_one(verb, base, request, _Outcomes)

@@ -1,4 +1,4 @@
-"""Requeues: jobs that come after others wait again for those that have yet to end.
+"""Requeues and restores: jobs that come after others wait again for those that have yet to end.
 
 Parents may be in other slots. So edges and parents are read first, the children are noted with the
 parents that they will wait for, and then the jobs are requeued, if their edges are still those that
@@ -21,7 +21,7 @@ from forge_jobs.storage.redis.actions.steps import packed, read_step
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.requests import VisitFields
-from forge_jobs.storage.redis.base.scripts import item_of
+from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.base.steps import run_in_steps
 from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
@@ -29,23 +29,46 @@ from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
 _TRIES = 10
 _AGAIN = "again"
+_PAIRS_AT_ONCE = 1_000
 
 Outcomes = list[tuple[JobId, str]]
 _Ids = Mapping[str, Sequence[JobId]]
 _AllPlans = Mapping[str, Mapping[JobId, object]]
 
 
+class Verb(msgspec.Struct, frozen=True):
+    """A verb by which jobs wait again.
+
+    :param look: the script that says what must be known of jobs before
+    """
+
+    name: str
+    look: str
+
+    @property
+    def refused(self) -> object:
+        """The refusals for the status alone."""
+        return REFUSED[self.name]
+
+
+VERBS = {"requeue": Verb("requeue", "links"), "restore": Verb("restore", "restorable")}
+
+
 class _Link(msgspec.Struct, frozen=True, array_like=True):
-    """The answer of ``links.lua`` about a job.
+    """The answer of ``links.lua`` or ``restorable.lua`` about a job.
 
     :param refusal: why the job is not requeued in any case, False for no such reason
     :param flat: parents and edges in turn
+    :param kin: children that must not know of the end of the job, with the tags of their queues
+    :param seq: the number of the newest end that was noted in the queue
     """
 
     id: JobId
     refusal: str | bool
     key: str = ""
     flat: tuple[str, ...] = ()
+    kin: tuple[str, ...] = ()
+    seq: int = 0
 
     @property
     def edges(self) -> dict[JobId, Edge]:
@@ -64,24 +87,25 @@ class _Parent(msgspec.Struct, frozen=True, array_like=True):
 async def requeue_step(
     db: Database,
     parts: object,
-    meant: tuple[str, Sequence[JobId], object],
+    meant: tuple[str, Sequence[JobId], object, Verb],
     step: ActionStep,
     to: str | None,
 ) -> tuple[Outcomes, str | None]:
-    """Requeue jobs of one queue in one step of an action. Return outcomes, and the new cursor.
+    """Let jobs of one queue wait again in one step of an action. Return outcomes, and the new
+    cursor.
 
-    :param meant: base of the queue, ids, and the texts that were seen as scripts take them
+    :param meant: base of the queue, ids, the texts that were seen as scripts take them, the verb
     """
-    base, ids, seen = meant
-    refused = REFUSED["requeue"]
+    base, ids, seen, verb = meant
+    refused = verb.refused
     for _ in range(_TRIES):
         links: Mapping[str, list[_Link]] = {}
         if ids:
             asked = {base: VisitFields(parts, ids, refused, seen=seen)}
-            links = await db.run("links", asked, _LINKS)
-        plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
+            links = await db.run(verb.look, asked, _LINKS)
+        plans = await _plans(db, links)
         request = VisitFields(parts, ids, refused, plans.get(base, {}), packed(step, to), seen)
-        answer = await db.run_one("requeue", base, request, Outcomes)
+        answer = await db.run_one(verb.name, base, request, Outcomes)
         outcomes, cursor = read_step(step, answer, to)
         if cursor != step.cursor or not ids:
             return outcomes, cursor
@@ -89,32 +113,32 @@ async def requeue_step(
 
 
 async def requeue(
-    db: Database, parts: object, ids: _Ids, seen: Mapping[JobId, str] | None
+    db: Database, parts: object, ids: _Ids, seen: Mapping[JobId, str] | None, verb: Verb
 ) -> Outcomes:
-    """Requeue jobs. Return the outcome of each.
+    """Let jobs wait again. Return the outcome of each.
 
     :param parts: the filter, as scripts take it
     :param ids: by base of their queue
     :param seen: see :class:`VisitFields`
     """
     done: Outcomes = []
-    refused = REFUSED["requeue"]
+    refused = verb.refused
     for _ in range(_TRIES):
         links = await run_in_steps(
             db,
-            "links",
+            verb.look,
             ids,
             lambda _, each: VisitFields(parts, each, refused, seen=seen_of(seen, each)),
             _LINKS,
         )
-        plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
+        plans = await _plans(db, links)
 
         def request(base: str, each: Sequence[JobId], plans: _AllPlans = plans) -> object:
             known = plans.get(base, {})
             mine = {job_id: known[job_id] for job_id in each if job_id in known}
             return VisitFields(parts, each, refused, mine, seen=seen_of(seen, each))
 
-        answers = await run_in_steps(db, "requeue", ids, request, Outcomes)
+        answers = await run_in_steps(db, verb.name, ids, request, Outcomes)
         done += (pair for found in answers.values() for pair in found if pair[1] != _AGAIN)
         ids = {
             base: [job_id for job_id, word in found if word == _AGAIN]
@@ -134,8 +158,13 @@ def seen_of(seen: Mapping[JobId, str] | None, ids: Iterable[JobId]) -> object:
 _LINKS = list[_Link]
 
 
-def _any_edge(links: Mapping[str, Iterable[_Link]]) -> bool:
-    return any(link.flat for found in links.values() for link in found)
+async def _plans(db: Database, links: Mapping[str, Sequence[_Link]]) -> _AllPlans:
+    if not any(link.flat or link.kin for found in links.values() for link in found):
+        return {}
+    plans = _Plans(db, links)
+    made = await plans.make()
+    await plans.void_ends()
+    return made
 
 
 class _Plans:
@@ -148,19 +177,26 @@ class _Plans:
         }
         self._parents: dict[JobId, _Parent] = {}
         self._awaited: set[tuple[str, str]] = set()
-        # Jobs of whose parents nothing is known, as their server does not answer.
+        # Jobs of whose parents or children nothing is known, as their server does not answer.
         self._unknown: set[JobId] = set()
+        self._failed: set[JobId] = set()
+        self._told: set[JobId] = set()
+        self._coming_back: set[JobId] = set()
 
     async def make(self) -> dict[str, dict[JobId, object]]:
         """Per base and job why the job is refused, and the edges before and after."""
         await self._read_parents()
-        refused = {
+        self._told = await self._that_told(
+            [link for found in self._links.values() for link in found], bars=False
+        )
+        self._failed = {
             link.id
             for found in self._links.values()
             for link in found
             if any(self._state(link.id, *pair, ()) is None for pair in link.edges.items())
-        } | self._unknown
-        coming = self._coming(refused)
+        }
+        refused = self._failed | self._unknown | self._told
+        coming = self._coming_back = self._coming(refused)
         return {
             base: {
                 link.id: item_of(
@@ -168,15 +204,52 @@ class _Plans:
                     "plan",
                     why=self._refusal(link.id) if link.id in refused else False,
                     edges=[self._change(link.id, *pair, coming) for pair in link.edges.items()],
+                    kin=len(link.kin),
                 )
                 for link in found
-                if link.flat
+                if link.flat or link.kin
             }
             for base, found in self._links.items()
         }
 
+    async def void_ends(self) -> None:
+        """Keep the ends of jobs that are to be restored from their children, also ends that are
+        being delivered. When a job is not restored after all, the sweep tells the children."""
+        links = [link for found in self._links.values() for link in found]
+        coming = [link for link in links if link.id in self._coming_back]
+        told = await self._that_told(coming, bars=True)
+        if told or not self._unknown.isdisjoint(self._coming_back):
+            raise Unavailable("gave up: children may have heard of an end meanwhile; ask again")
+
+    async def _that_told(self, links: Sequence[_Link], *, bars: bool) -> set[JobId]:
+        """Return the jobs of whose end a child knows."""
+        pairs: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
+        parents: defaultdict[str, list[JobId]] = defaultdict(list)
+        for link in links:
+            for kin in link.kin:
+                child, tag = kin.split()
+                base = self._db.keys.queue(queue_of(tag))
+                pair = item_of("void_ends", "pair", child=child, parent=link.id, seq=link.seq)
+                pairs[base].append(pair)
+                parents[base].append(link.id)
+        found: set[JobId] = set()
+        for base, each in pairs.items():
+            for start in range(0, len(each), _PAIRS_AT_ONCE):
+                some = slice(start, start + _PAIRS_AT_ONCE)
+                request = {base: request_of("void_ends", bars=bars, pairs=each[some])}
+                answers, silent = await self._db.run_some("void_ends", request, list[bool])
+                if silent:
+                    self._unknown.update(parents[base])
+                    break
+                named = zip(parents[base][some], answers[base], strict=True)
+                found.update(parent for parent, knows in named if knows)
+        return found
+
     def _refusal(self, job_id: JobId) -> str:
-        return (Refusal.SILENT if job_id in self._unknown else Refusal.PARENT_FAILED).value
+        if job_id in self._unknown:
+            return Refusal.SILENT.value
+        is_failed = job_id in self._failed
+        return (Refusal.PARENT_FAILED if is_failed else Refusal.CHILDREN_KNOW).value
 
     async def _read_parents(self) -> None:
         """Read the parents, and note with them the children that may have to wait."""

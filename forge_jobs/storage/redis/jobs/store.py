@@ -141,6 +141,16 @@ class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls, ListCalls):
     ) -> BulkOutcome:
         return await operate.operate(self._database, "requeue", which, cursor, limit, step=step)
 
+    async def restore(
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
+    ) -> BulkOutcome:
+        return await operate.operate(self._database, "restore", which, cursor, limit, step=step)
+
     async def release_held(
         self,
         which: JobFilter,

@@ -61,7 +61,9 @@ _WAS_DUE = or_(
     ),
     and_(jobs.c.cause == Cause.ENQUEUED.value, jobs.c.run_at <= jobs.c.enqueued_at),
     and_(
-        jobs.c.cause.in_((Cause.PARENTS_SETTLED.value, Cause.SUCCEEDED.value)),
+        jobs.c.cause.in_(
+            (Cause.PARENTS_SETTLED.value, Cause.SUCCEEDED.value, Cause.RESTORED.value)
+        ),
         func.coalesce(jobs.c.requested_run_at, 0) < jobs.c.run_at,
     ),
 )

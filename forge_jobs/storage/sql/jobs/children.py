@@ -3,7 +3,7 @@
 An edge stays as long as its child, because a child that is requeued waits again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, bindparam, delete, insert, select, text, tuple_, update
@@ -91,6 +91,11 @@ def _handover_values(edge: Row[Any], status: JobStatus) -> dict[str, str]:
         "parent_status": status.value,
         "on_failure": edge.on_failure,
     }
+
+
+def lock_linked(tx: Tx, parents: Sequence[str]) -> None:
+    """Lock the edges over which the parents' ends are, or will be, handed over."""
+    tx.execute(_LINKED_EDGES, {"ids": parents}).all()
 
 
 def withdraw_news(tx: Tx, parents: Iterable[str]) -> None:

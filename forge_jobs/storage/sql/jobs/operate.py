@@ -1,6 +1,6 @@
 """Operators' verbs on jobs, in bounded batches that visit in id order."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -27,7 +27,12 @@ from forge_jobs.storage.sql.jobs.endings import end_waiting
 from forge_jobs.storage.sql.jobs.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.jobs.matching.terms import with_texts
 from forge_jobs.storage.sql.jobs.metrics import append_events
-from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
+from forge_jobs.storage.sql.jobs.requeue import (
+    Relinking,
+    parents_known,
+    write_requeued,
+    write_restored,
+)
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 from forge_jobs.storage.sql.progress.notes import forget
 
@@ -35,9 +40,12 @@ _VISITED = select(
     jobs.c.id,
     jobs.c.queue,
     jobs.c.status,
+    jobs.c.cause,
     jobs.c.unique_key,
     jobs.c.has_children,
+    jobs.c.enqueued_at,
     jobs.c.expires_at,
+    jobs.c.run_at,
     jobs.c.requested_run_at,
     jobs.c.hold,
     (jobs.c.payload == "").label("is_dropped"),
@@ -155,6 +163,12 @@ def requeue(tx: Tx, visit: Visit) -> BulkOutcome:
     return _visit(tx, visit, lambda tx, rows: _requeue(tx, rows, relinking))
 
 
+def restore(tx: Tx, visit: Visit) -> BulkOutcome:
+    """See ``JobStore.restore``."""
+    relinking = Relinking(tx, visit.ids)
+    return _visit(tx, visit, lambda tx, rows: _restore(tx, rows, relinking))
+
+
 def release_held(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.release_held``."""
     return _visit(tx, visit, _release_held)
@@ -270,12 +284,50 @@ def _end_of_removed(status: str) -> JobStatus:
 
 def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
     changes = _Changes()
-    left = changes.refuse("requeue", rows)
+    requeued = _returning(tx, changes.refuse("requeue", rows), changes, relinking)
+    if requeued:
+        write_requeued(tx, requeued, relinking)
+        _note(tx, EventKind.REQUEUED, requeued)
+    changes.changed = [JobId(row.id) for row in requeued]
+    return changes
+
+
+def _restore(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
+    changes = _Changes()
+    left = changes.refuse("restore", rows)
+    known = parents_known(tx, [row.id for row in left if row.has_children])
+    cancelled = []
+    for row in left:
+        if row.is_dropped or row.cause != Cause.CANCELLED.value:
+            changes.refused[JobId(row.id)] = Refusal.FINISHED
+        elif row.expires_at is not None and row.expires_at <= tx.now:
+            changes.refused[JobId(row.id)] = Refusal.EXPIRED
+        else:
+            cancelled.append(row)
+    restored = _returning(tx, cancelled, changes, relinking, known)
+    if restored:
+        write_restored(tx, restored, relinking)
+        _note(tx, EventKind.RESTORED, restored)
+    changes.changed = [JobId(row.id) for row in restored]
+    return changes
+
+
+def _returning(
+    tx: Tx,
+    left: Sequence[JobRow],
+    changes: _Changes,
+    relinking: Relinking,
+    known: Collection[str] = (),
+) -> list[JobRow]:
+    """Return the ended jobs that may wait again, and refuse the others.
+
+    :param known: jobs of whose ends children know
+    """
     held = key_holders(
         tx, ((row.queue, row.unique_key) for row in left if row.unique_key is not None)
     )
     holders = {key: {holder.id for holder in found} for key, found in held.items()}
-    requeued = []
+    returning = []
     for row in left:
         if row.is_dropped:
             # The payload is no longer stored.
@@ -284,15 +336,13 @@ def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
             changes.refused[JobId(row.id)] = Refusal.KEY_TAKEN
         elif relinking.is_refused(row.id):
             changes.refused[JobId(row.id)] = Refusal.PARENT_FAILED
+        elif row.id in known:
+            changes.refused[JobId(row.id)] = Refusal.CHILDREN_KNOW
         else:
-            requeued.append(row)
+            returning.append(row)
             if row.unique_key is not None:
                 holders.setdefault(_key_of(row), {row.id})
-    if requeued:
-        write_requeued(tx, requeued, relinking)
-        _note(tx, EventKind.REQUEUED, requeued)
-    changes.changed = [JobId(row.id) for row in requeued]
-    return changes
+    return returning
 
 
 def _key_of(row: JobRow) -> tuple[str, str]:

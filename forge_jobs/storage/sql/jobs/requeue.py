@@ -1,9 +1,11 @@
-"""Gives jobs their whole budget again. Jobs that come after others wait again."""
+"""Gives jobs their whole budget again, or takes cancels back. Jobs that come after others wait
+again.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, select, update
+from sqlalchemy import Row, and_, bindparam, delete, not_, or_, select, update
 
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.ids import JobId
@@ -12,7 +14,15 @@ from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD, edges_of, withdraw_news
+from forge_jobs.storage.sql.jobs.children import (
+    CUT,
+    LEFT,
+    LIVE,
+    TOLD,
+    edges_of,
+    lock_linked,
+    withdraw_news,
+)
 
 _LOCK = (
     select(jobs.c.id, jobs.c.status)
@@ -52,6 +62,40 @@ _REQUEUE = (
         result=None,
         result_expires_at=None,
     )
+)
+
+
+_RESTORE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        status=bindparam("new_status"),
+        cause=Cause.RESTORED.value,
+        requested_run_at=bindparam("new_requested_run_at"),
+        cancel_requested=False,
+        finished_at=None,
+        hold=None,
+        result=None,
+        result_expires_at=None,
+    )
+)
+_was_cancelled_too = and_(
+    jobs.c.status == JobStatus.CANCELLED.value, jobs.c.cause == Cause.CANCELLED.value
+)
+_was_given_up = and_(
+    jobs.c.status == JobStatus.CANCELLED.value, jobs.c.cause == Cause.PARENT_FAILED.value
+)
+_KNOWN = (
+    select(edges.c.parent_id)
+    .join(jobs, jobs.c.id == edges.c.child_id)
+    .where(
+        one_of(edges.c.parent_id, "ids"),
+        or_(
+            and_(edges.c.state == EdgeState.SETTLED.value, not_(_was_cancelled_too)),
+            and_(edges.c.state == EdgeState.HELD.value, _was_given_up),
+        ),
+    )
+    .distinct()
 )
 
 
@@ -135,9 +179,7 @@ class Relinking:
 def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None:
     """Write the jobs, of which there are some: blocked when they wait for others, otherwise due
     now."""
-    requeued = {row.id for row in rows}
-    withdraw_news(tx, (row.id for row in rows if row.has_children))
-    blocked = relinking.relink(requeued)
+    blocked = _relinked(tx, rows, relinking)
     tx.execute(_REQUEUE, list(_values(tx, rows, blocked)))
     for row in rows:
         tx.count(row.queue, Cause.REQUEUED)
@@ -145,9 +187,19 @@ def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None
             tx.wake_queue(row.queue)
 
 
-def _values(tx: Tx, rows: Sequence[JobRow], blocked: Collection[str]) -> Iterable[dict[str, Any]]:
+def _relinked(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> set[str]:
+    """Write the edges of jobs that wait again, and return the jobs that wait for others."""
+    withdraw_news(tx, (row.id for row in rows if row.has_children))
+    return relinking.relink({row.id for row in rows})
+
+
+def _key_order(row: JobRow) -> tuple[str, str, JobId]:
     # Each job takes its key, in the order in which new jobs take theirs.
-    for row in sorted(rows, key=lambda row: (row.queue, row.unique_key or "", JobId(row.id))):
+    return row.queue, row.unique_key or "", JobId(row.id)
+
+
+def _values(tx: Tx, rows: Sequence[JobRow], blocked: Collection[str]) -> Iterable[dict[str, Any]]:
+    for row in sorted(rows, key=_key_order):
         status = JobStatus.BLOCKED if row.id in blocked else JobStatus.PENDING
         yield {
             "job": row.id,
@@ -156,3 +208,43 @@ def _values(tx: Tx, rows: Sequence[JobRow], blocked: Collection[str]) -> Iterabl
             # An expiry that has passed would end the job again at once.
             "new_expires_at": None if (row.expires_at or 0) <= tx.now else row.expires_at,
         }
+
+
+def parents_known(tx: Tx, parents: Iterable[str]) -> set[str]:
+    """Return those of the cancelled jobs of whose end a child knows. See ``JobStore.restore``."""
+    known: set[str] = set()
+    for ids in portions(parents):
+        # A transaction that delivers ends first: then its edges are seen.
+        lock_linked(tx, ids)
+        known.update(tx.execute(_KNOWN, {"ids": ids}).scalars())
+    return known
+
+
+def write_restored(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None:
+    """Write the jobs, of which there are some: blocked when they wait for others, otherwise with
+    the due time that they had."""
+    blocked = _relinked(tx, rows, relinking)
+    tx.execute(
+        _RESTORE,
+        [
+            {
+                "job": row.id,
+                "new_status": (JobStatus.BLOCKED if row.id in blocked else JobStatus.PENDING).value,
+                "new_requested_run_at": _requested(tx, row),
+            }
+            for row in sorted(rows, key=_key_order)
+        ],
+    )
+    for row in rows:
+        tx.count(row.queue, Cause.RESTORED)
+        if row.id not in blocked and row.run_at <= tx.now:
+            tx.wake_queue(row.queue)
+
+
+def _requested(tx: Tx, row: JobRow) -> int | None:
+    """Return the time that the job waits for, also when the store's clock is set back."""
+    # Of an enqueue that was due at once the clock alone has made a time ahead.
+    if row.run_at > max(tx.now, row.enqueued_at):
+        return int(row.run_at)
+    requested: int | None = row.requested_run_at
+    return requested

@@ -190,6 +190,16 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
     ) -> BulkOutcome:
         return await self._visit(operate.requeue, which, cursor, limit, step)
 
+    async def restore(
+        self,
+        which: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
+        step: ActionStep | None = None,
+    ) -> BulkOutcome:
+        return await self._visit(operate.restore, which, cursor, limit, step)
+
     async def run_now(
         self,
         which: JobFilter,

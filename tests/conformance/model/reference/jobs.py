@@ -98,6 +98,12 @@ class ReferenceJobs:
     ) -> BulkOutcome:
         return operators.requeue_all(self._world, which, cursor, limit)
 
+    def restore(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        verb = operators.restorer(self._world)
+        return operators.requeue_all(self._world, which, cursor, limit, verb)
+
     def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:

@@ -135,9 +135,64 @@ def _again(world: World, parent_id: JobId, edge: Edge) -> EdgeState | None:
     return edge_of_requeued(edge.on_failure, edge.state, parent.status if parent else None)
 
 
-def requeue_all(world: World, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+def restorer(world: World) -> Verb:
+    """The verb ``restore``, by what children know before the call."""
+    told = {
+        parent
+        for child in world.jobs.values()
+        for parent, edge in child.edges.items()
+        if _knows(child, edge)
+    }
+
+    def restore(world: World, job: ModelJob) -> Refusal | bool:
+        refused = _restore_refused(world, job)
+        if refused is None and job.id in told:
+            refused = Refusal.CHILDREN_KNOW
+        if refused is not None:
+            return refused
+        job.status, job.cause = JobStatus.PENDING, Cause.RESTORED
+        job.cancel_requested, job.finished_at, job.hold = False, None, None
+        job.may_be_held = False
+        job.result = job.result_expires_at = None
+        world.count(job.queue, Cause.RESTORED)
+        world.note(EventKind.RESTORED, job)
+        return True
+
+    return restore
+
+
+def _restore_refused(world: World, job: ModelJob) -> Refusal | None:
+    refusals = {
+        JobStatus.DONE: Refusal.FINISHED,
+        JobStatus.DEAD: Refusal.FINISHED,
+        JobStatus.IN_PROGRESS: Refusal.RUNNING,
+    }
+    if job.status is not JobStatus.CANCELLED:
+        return refusals.get(job.status, Refusal.WAITING)
+    if not job.payload or job.cause is not Cause.CANCELLED:
+        return Refusal.FINISHED
+    if world.is_expired(job):
+        return Refusal.EXPIRED
+    if world.holder(job.queue, job.key) is not None:
+        return Refusal.KEY_TAKEN
+    if any(_again(world, parent, edge) is None for parent, edge in job.edges.items()):
+        return Refusal.PARENT_FAILED
+    return None
+
+
+def _knows(child: ModelJob, edge: Edge) -> bool:
+    was_cancelled = child.status is JobStatus.CANCELLED
+    if edge.state is EdgeState.SETTLED:
+        return not (was_cancelled and child.cause is Cause.CANCELLED)
+    given_up = was_cancelled and child.cause is Cause.PARENT_FAILED
+    return edge.state is EdgeState.HELD and given_up
+
+
+def requeue_all(
+    world: World, which: JobFilter, cursor: str | None, limit: int, verb: Verb = requeue
+) -> BulkOutcome:
     """Edges are looked at when all jobs of the call are: some may be parents of others."""
-    outcome = visit(world, requeue, which, cursor, limit)
+    outcome = visit(world, verb, which, cursor, limit)
     for parent_id in outcome.changed:
         for child in world.jobs.values():
             if parent_id in child.edges and child.edges[parent_id].link == TOLD:

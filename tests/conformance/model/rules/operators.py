@@ -24,7 +24,9 @@ from tests.conformance.model.program import (
     queue,
 )
 
-verb = st.sampled_from(["cancel", "delete", "requeue", "requeue", "run_now", "release_held"])
+verb = st.sampled_from(
+    ["cancel", "delete", "requeue", "requeue", "restore", "restore", "run_now", "release_held"]
+)
 _statuses = st.sampled_from(
     [
         (),

@@ -212,7 +212,11 @@ class UniqueKeys(Lives):
             self.read_and_deliver("settle")
             self.operate("requeue", *(each.job_id for each in claims))
 
-    @rule(name=queue, verb=st.sampled_from(["cancel", "delete", "requeue", "run_now"]), again=mode)
+    @rule(
+        name=queue,
+        verb=st.sampled_from(["cancel", "delete", "requeue", "restore", "run_now"]),
+        again=mode,
+    )
     def operators_and_a_follow_up(self, name: str, verb: str, again: str) -> None:
         """A person acts on a holder, then on the follow-up, then on both."""
         self.open(self._known(name))

@@ -13,7 +13,7 @@ local function was_due(base, id, causes)
     return whole(crashes, 0) < 2
   elseif cause == 'enqueued' then
     return whole(run_at, 0) <= whole(enqueued, 0)
-  elseif cause == 'parents_settled' or cause == 'succeeded' then
+  elseif cause == 'parents_settled' or cause == 'succeeded' or cause == 'restored' then
     return whole(requested, 0) < whole(run_at, 0)
   end
   local least = causes[cause]

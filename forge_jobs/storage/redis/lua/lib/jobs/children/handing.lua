@@ -42,8 +42,17 @@ local function drop_handovers(base, parent, child)
   end
 end
 
--- Notes children with a parent that is stored. The parent's next end is handed over to them.
-local function note_children(base, parent, flat)
-  call_many('HSET', base .. ':kids:' .. parent, flat)
+-- Notes children with a parent that is stored. The parent's next end is handed over to them, unless they
+-- are only listed. flat: children and edges, which begin with the tag of the child's queue, in turn.
+local function note_children(base, parent, flat, only_lists)
+  local members = {}
+  for index = 1, #flat, 2 do
+    members[index], members[index + 1] = 0, flat[index] .. ' ' .. string.match(flat[index + 1], '^%S+')
+  end
+  if not only_lists then
+    call_many('HSET', base .. ':kids:' .. parent, flat)
+  end
+  -- Of no consequence for the parent's end.
+  pcall(call_many, 'ZADD', base .. ':kin:' .. parent, members)
   redis.call('HSET', base .. ':j:' .. parent, 'kids', '1', 'more', '1')
 end

@@ -29,7 +29,7 @@ local function write_link(base, id, otherwise, edges)
   end
   if status and ENDED[status] then
     -- The parent may be requeued, and end again.
-    redis.call('HSET', base .. ':j:' .. id, 'kids', '1', 'more', '1')
+    note_children(base, id, flat, true)
   end
 end
 

@@ -23,7 +23,8 @@ local function remove_remains(base, id)
     return 'not_found'
   end
   remove_logs(base, id)
-  redis.call('DEL', base .. ':err:' .. id, base .. ':waits:' .. id, base .. ':ckpt:' .. id)
+  redis.call('DEL', base .. ':err:' .. id, base .. ':waits:' .. id, base .. ':kin:' .. id,
+    base .. ':ckpt:' .. id)
   for status in pairs(LISTED) do
     redis.call('ZREM', base .. ':s:' .. status, id)
     redis.call('ZREM', base .. ':ended:' .. status, id)
@@ -53,6 +54,7 @@ local function remove_job(base, job)
   if job.kids then
     -- Children that still wait: for a job that has not ended, or that ended before they were requeued.
     tell_children(base, id, ENDED[job.status] and job.status or 'cancelled')
+    redis.call('DEL', base .. ':kin:' .. id)
   end
   remove_logs(base, id)
   redis.call('DEL', base .. ':j:' .. id, base .. ':err:' .. id, base .. ':waits:' .. id,

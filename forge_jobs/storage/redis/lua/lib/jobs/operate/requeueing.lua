@@ -1,8 +1,16 @@
--- Why a job is not requeued, in any status and with any parents. Used with jobs, places.
+-- Why a job is not requeued or restored, with any parents. Used with jobs, places.
 
 -- A finished job may have no payload any more.
 local function refusal(base, job)
   return redis.call('HSTRLEN', base .. ':j:' .. job.id, 'payload') == 0 and 'finished' or nil
+end
+
+-- Refused are jobs that no operator has cancelled, and those that would expire at once.
+local function restore_refusal(base, job)
+  if redis.call('HGET', base .. ':j:' .. job.id, 'cause') ~= 'cancelled' then
+    return 'finished'
+  end
+  return refusal(base, job) or job.expires and job.expires <= now and 'expired' or nil
 end
 
 -- Another job holds the key. One that holds the key beside a follow-up may begin anew.

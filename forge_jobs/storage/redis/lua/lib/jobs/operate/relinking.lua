@@ -1,0 +1,49 @@
+-- New edges of jobs that wait again, by a plan: { refusal or false, { { parent, edge, the edge from now on }
+-- .. }, how many children are listed, 0 where that says nothing }. Used with jobs and edges.
+
+-- Returns why the job does not wait again by the plan, and its edges. 'again': the job is not as planned.
+-- false: no reason.
+local function checked(base, job, plan)
+  local waits = base .. ':waits:' .. job.id
+  local why, edges, kin = unpack(plan)
+  if read_record('HLEN', waits) ~= #edges then
+    return read_record('HLEN', waits) and 'again' or 'silent'
+  end
+  for _, edge in ipairs(edges) do
+    local parent, expected = unpack(edge)
+    if redis.call('HGET', waits, parent) ~= expected then
+      return 'again'
+    end
+  end
+  if not why and kin > 0 and read_record('ZCARD', base .. ':kin:' .. job.id) ~= kin then
+    return 'again'
+  end
+  return why, edges
+end
+
+-- Jobs without a plan have no edges.
+local function plan_of(base, job, plan)
+  return checked(base, job, plan or { false, {}, 0 })
+end
+
+-- Writes the edges. Returns how many have not settled.
+local function relink(base, job, edges)
+  local open = 0
+  for _, edge in ipairs(edges) do
+    local parent, _, after = unpack(edge)
+    redis.call('HSET', base .. ':waits:' .. job.id, parent, after)
+    open = open + (parse_edge(after) ~= 'settled' and 1 or 0)
+  end
+  return open
+end
+
+-- Lists a job again that waits from now on, with the key.
+local function wait_again(base, job)
+  if job.key then
+    redis.call('HSET', base .. ':unique', job.key, job.id)
+  end
+  start_waiting(base, job)
+  if job.kids then
+    withdraw_handovers(base, job.id)
+  end
+end

@@ -1,0 +1,109 @@
+"""Bugs of restores: cancels that are taken back, and their undo as an action."""
+
+from tests.meta.bugs import Bug, Edit, files_of
+
+_SQL = "forge_jobs/storage/sql/jobs/"
+_LUA = "forge_jobs/storage/redis/lua/"
+_REDIS = "forge_jobs/storage/redis/jobs/requeue.py"
+_TESTS = files_of("restore")
+_UNDO = ("tests/operating/test_undo_of_cancels.py",)
+
+
+def _sql(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"restore: {name}", _TESTS, (Edit(f"{_SQL}{file}.py", old, new),))
+
+
+def _redis(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"restore, redis: {name}", _TESTS, (Edit(file, old, new),), "redis")
+
+
+RESTORE_BUGS = (
+    _sql("what has expired is restored", "operate", "row.expires_at <= tx.now", "False"),
+    _sql(
+        "what a parent has ended is restored",
+        "operate",
+        "row.is_dropped or row.cause != Cause.CANCELLED.value",
+        "row.is_dropped",
+    ),
+    _sql(
+        "children that went on are no hindrance",
+        "requeue",
+        "and_(edges.c.state == EdgeState.SETTLED.value, not_(_was_cancelled_too)),",
+        "",
+    ),
+    _sql(
+        "children that ended with the job are no hindrance",
+        "requeue",
+        "            and_(edges.c.state == EdgeState.HELD.value, _was_given_up),\n",
+        "",
+    ),
+    _sql(
+        "a child that was cancelled too is one that was told",
+        "requeue",
+        "edges.c.state == EdgeState.SETTLED.value, not_(_was_cancelled_too)",
+        "edges.c.state == EdgeState.SETTLED.value",
+    ),
+    _redis(
+        "what has expired is restored",
+        f"{_LUA}lib/jobs/operate/requeueing.lua",
+        "job.expires and job.expires <= now and 'expired' or nil",
+        "nil",
+    ),
+    _redis(
+        "children that went on are no hindrance",
+        f"{_LUA}jobs/requeue/void_ends.lua",
+        "    return not (status == 'cancelled' and cause == 'cancelled')\n",
+        "    return false\n",
+    ),
+    _redis(
+        "children that ended with the job are no hindrance",
+        f"{_LUA}jobs/requeue/void_ends.lua",
+        "  return state == 'held' and status == 'cancelled' and cause == 'parent_failed'\n",
+        "  return false\n",
+    ),
+    _redis(
+        "an end that is being delivered counts",
+        f"{_LUA}jobs/requeue/void_ends.lua",
+        "    if bars and state",
+        "    if false and state",
+    ),
+    _redis(
+        "children of a parent are not listed",
+        f"{_LUA}lib/jobs/children/handing.lua",
+        "  pcall(call_many, 'ZADD', base .. ':kin:' .. parent, members)\n",
+        "",
+    ),
+    _redis(
+        "a wish to cancel outlives the restore",
+        f"{_LUA}jobs/requeue/restore.lua",
+        "'HDEL', key, 'cancel', ",
+        "'HDEL', key, ",
+    ),
+    Bug(
+        "restore: a retry is due when the clock is set back",
+        files_of("set_back"),
+        (Edit(f"{_SQL}requeue.py", "row.run_at > max(tx.now, row.enqueued_at)", "False"),),
+    ),
+    Bug(
+        "restore, redis: a retry is due when the clock is set back",
+        files_of("set_back"),
+        (Edit(f"{_LUA}jobs/requeue/restore.lua", "  keep_time(key, job)\n", ""),),
+        "redis",
+    ),
+    Bug(
+        "undo of a cancel: one step for all",
+        _UNDO,
+        (Edit("forge_jobs/operating/actions/recording.py", "limit=AT_ONCE + 1", "limit=AT_ONCE"),),
+    ),
+    Bug(
+        "undo of a cancel: twice asked for is done twice",
+        _UNDO,
+        (
+            Edit(
+                "forge_jobs/operating/actions/calls.py",
+                "if is_undo and later.state is not ActionState.ABORTED",
+                "if False",
+            ),
+        ),
+    ),
+)
