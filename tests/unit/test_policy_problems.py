@@ -243,6 +243,16 @@ def test_a_cause_stands_for_what_follows_from_it(cause: dict[str, Any]) -> None:
     assert len(codes(SINCE + MINUTE, queue(**follows, **cause))) == 1
 
 
+@pytest.mark.parametrize("cause", ["paused_since", "cooling_since"])
+def test_more_workers_are_no_help_where_nothing_may_run(cause: str) -> None:
+    """Also in the first minute, in which the pause is no problem yet."""
+    growth = Growth(since=SINCE - 60 * MINUTE, a_minute=1, arrivals=1, ends=0)
+
+    [found] = at(SINCE, queue(growth=growth))
+    assert found.evidence.startswith("Queue mail grows by 1 job a minute.")
+    assert codes(SINCE, queue(growth=growth, **{cause: SINCE - SECOND})) == []
+
+
 def test_a_cause_explains_its_own_queue_alone() -> None:
     other = QueueSeen(name="gh", due=9, standing=BURNING, burning_since=SINCE)
     parts = queue(pods=0, unserved_since=SINCE)

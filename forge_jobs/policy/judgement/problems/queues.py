@@ -102,23 +102,28 @@ def cooling(seen: Snapshot) -> Iterator[Finding]:
 
 
 def growing(seen: Snapshot) -> Iterator[Finding]:
-    """The backlog of a queue has grown without a break."""
+    """The backlog of a queue has grown without a break, and neither a pause nor a cool-down is why.
+
+    More workers are no help there, also before the pause itself is a problem.
+    """
     for queue in seen.queues:
         growth = queue.growth
-        if growth is None or not queue.due or growth.a_minute <= 0:
+        if growth is None or not queue.due or growth.a_minute <= 0 or not _is_open(queue):
             continue
         is_full = queue.granted >= queue.max_workers
+        pace = f"{growth.a_minute:.3g}"
+        noun = "job" if pace == "1" else "jobs"
         yield Finding(
             about=queue.name,
             queue=queue.name,
             jobs=queue.due,
             since=growth.since,
             evidence=(
-                f"Queue {queue.name} grows by {growth.a_minute:.3g} jobs a minute. "
+                f"Queue {queue.name} grows by {pace} {noun} a minute. "
                 f"{_backlog(queue, seen.now)}"
             ),
             why=(
-                f"{growth.arrivals:.3g} fall due a minute and {growth.ends:.3g} end, with "
+                f"A minute brings {growth.arrivals:.3g} and ends {growth.ends:.3g}, with "
                 f"{queue.granted} of {number(queue.max_workers, 'slot')} granted."
             ),
             action=(
