@@ -119,8 +119,7 @@ def growing(seen: Snapshot) -> Iterator[Finding]:
             jobs=queue.due,
             since=growth.since,
             evidence=(
-                f"Queue {queue.name} grows by {pace} {noun} a minute. "
-                f"{_backlog(queue, seen.now)}"
+                f"Queue {queue.name} grows by {pace} {noun} a minute. {_backlog(queue, seen.now)}"
             ),
             why=(
                 f"A minute brings {growth.arrivals:.3g} and ends {growth.ends:.3g}, with "
