@@ -78,8 +78,8 @@ EDIT_BUGS = [
     ),
     _called(
         "an undo overwrites a later edit",
-        "names, job.metadata) != action.after",
-        "names, job.metadata) is None",
+        "if not _has(job, new, action.after):",
+        "if False:",
         "an_undo_is_refused_when_the_value_was_changed_since",
     ),
     _called(

@@ -234,9 +234,30 @@ SETTLED = (
     _bug(
         "record: a change is recorded as made before it is",
         "actions/recording",
-        "before=before, settled=ActionState.RUNNING)",
-        "before=before)",
+        "structs.replace(action, settled=ActionState.RUNNING)",
+        "action",
         "continuing.py",
+    ),
+    _bug(
+        "record: an edit without an answer counts as not made",
+        "actions/continuing",
+        "elif action.verb == EDIT_JOB and",
+        "elif False and",
+        "continuing.py::test_an_edit_without_an_answer_is_settled_by_what_the_job_has",
+    ),
+    _bug(
+        "record: an edit is made before there is a record",
+        "actions/editing",
+        "        _, settled = await self._change_one(action, change)\n",
+        "        await change()\n        settled = await jobs.put_action(action)\n",
+        "continuing.py",
+    ),
+    _bug(
+        "timeline: what was refused was done to the job",
+        "jobs/calls",
+        "            if action.settled is ActionState.ABORTED:\n",
+        "            if False:\n",
+        "continuing.py::test_an_edit_without_an_answer_is_settled_by_what_the_job_has",
     ),
     _bug(
         "record: a change without an answer counts as refused",

@@ -1,15 +1,19 @@
 """Actions that stand still are ended by the next look, and those that go on are left alone."""
 
+from typing import Any
+
 import pytest
 
 from forge_jobs.errors import Conflict, Unavailable
-from forge_jobs.model.actions import Action, ActionState, ActionStep
+from forge_jobs.model.actions import Action, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.operating.actions.continuing import Continuing
+from forge_jobs.operating.actions.editing import JobEdit
 from forge_jobs.storage.protocols import Storage
 from tests.operating.test_actions import QUEUE, boss, several
+from tests.support.factories import get_job
 
 pytestmark = pytest.mark.anyio
 
@@ -97,3 +101,54 @@ async def test_a_change_without_an_answer_is_settled_by_what_is_there(
         monkeypatch.setattr(storage.config, "set_paused", really)
         undone = await ada.undo_action(record.id)
         assert (undone.state, undone.undoes) == (ActionState.DONE, record.id)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_an_edit_without_an_answer_is_settled_by_what_the_job_has(
+    sqlite_storage: Storage, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    storage = sqlite_storage
+    [job_id] = await several(storage, 1)
+    really = storage.jobs.edit
+
+    async def without_answer(*given: Any, **named: Any) -> None:
+        if is_made:
+            await really(*given, **named)
+        raise Unavailable("the answer was lost")
+
+    monkeypatch.setattr(storage.jobs, "edit", without_answer)
+    async with boss(storage) as ada:
+        with pytest.raises(Unavailable):
+            await ada.edit_job(job_id, JobEdit(priority=7))
+        [record] = (await ada.list_actions()).actions
+        assert (record.verb, record.state) == ("edit_job", ActionState.RUNNING)
+        looking = Continuing(storage)
+        assert [await looking.go_on_once() for _ in range(2)] == [0, 1]
+        [record] = (await ada.list_actions()).actions
+        monkeypatch.setattr(storage.jobs, "edit", really)
+        if is_made:
+            assert (record.state, record.after) == (ActionState.DONE, '{"priority":7}')
+            await ada.undo_action(record.id)
+        else:
+            assert (record.state, record.after) == (ActionState.ABORTED, record.before)
+            assert (await ada.job_timeline(job_id)).deeds == ()
+    assert (await get_job(storage, job_id)).priority == 0
+
+
+async def test_an_edit_that_came_too_late_has_a_record_that_says_so(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job_id] = await several(storage, 1)
+    put = storage.jobs.put_action
+
+    async def put_late(action: Action) -> ActionRecord:
+        record = await put(action)
+        await storage.jobs.cancel(JobFilter(ids=(job_id,)))
+        return record
+
+    monkeypatch.setattr(storage.jobs, "put_action", put_late)
+    async with boss(storage) as ada:
+        with pytest.raises(Conflict, match="is cancelled"):
+            await ada.edit_job(job_id, JobEdit(priority=7))
+        [record] = (await ada.list_actions()).actions
+    assert (record.verb, record.state) == ("edit_job", ActionState.ABORTED)

@@ -47,7 +47,8 @@ class Action(Struct, frozen=True, kw_only=True):
     :param concerns: the queues of that one thing, before and after. Who may not see one of them
         does not see the record. None for things that belong to no queue
     :param before: JSON text of the value before. "" for none
-    :param after: JSON text of the value after. "" for none
+    :param after: JSON text of the value after. "" for none. Of an edit that still runs the value
+        that was asked for
     :param undoes: the id of the action that this one takes back
     :param settled: of an action on one: running from before the change until the change is known
         to be made, or aborted when nothing was changed or that is not known

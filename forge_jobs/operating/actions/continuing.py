@@ -6,6 +6,7 @@ from msgspec import structs
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.actions import ActionRecord, ActionState
+from forge_jobs.operating.actions.editing import EDIT_JOB, is_edited
 from forge_jobs.operating.actions.recording import drive
 from forge_jobs.operating.actions.values import value_of
 from forge_jobs.storage.protocols import Storage
@@ -45,8 +46,11 @@ class Continuing:
         if action.settled is not ActionState.RUNNING:
             await drive(self._storage, action)
             return
-        value = value_of(action.verb)
-        after = action.before if value is None else await value.read(self._storage, action.target)
+        after, value = action.before, value_of(action.verb)
+        if value is not None:
+            after = await value.read(self._storage, action.target)
+        elif action.verb == EDIT_JOB and await is_edited(self._storage, action):
+            after = action.after
         settled = ActionState.ABORTED if after == action.before else ActionState.DONE
         await self._storage.jobs.settle_action(
             structs.replace(action, after=after, settled=settled)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,8 +13,9 @@ from forge_jobs.handlers.preparing import unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.unique_keys import derived_key
-from forge_jobs.model.actions import ActionRecord
+from forge_jobs.model.actions import Action, ActionRecord
 from forge_jobs.model.edits import CONTENT, JobContent, changed_fields, content_of, version_of
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.access import Right
@@ -23,6 +25,7 @@ from forge_jobs.operating.documents import widened
 from forge_jobs.operating.hiding import OURS
 from forge_jobs.privacy.encryption import is_encrypted
 from forge_jobs.privacy.secrets import readable, with_secrets_of
+from forge_jobs.storage.protocols import Storage
 
 EDIT_JOB = "edit_job"
 _DERIVED = "by:"
@@ -97,7 +100,6 @@ class EditCalls(RecordedCalls):
         changed = changed_fields(before, after)
         if not changed:
             raise InvalidInput("edit", "changes nothing", "give another value")
-        await self.storage.jobs.edit(job.id, token=job.token, before=before, after=after)
         action = self._action(
             EDIT_JOB,
             target=job.id,
@@ -107,8 +109,11 @@ class EditCalls(RecordedCalls):
             reason=reason,
             undoes=undoes,
         )
-        self.storage.jobs.announce_changes([job.queue])
-        return self._shown(await self.storage.jobs.put_action(action))
+        jobs = self.storage.jobs
+        change = partial(jobs.edit, job.id, token=job.token, before=before, after=after)
+        _, settled = await self._change_one(action, change)
+        jobs.announce_changes([job.queue])
+        return self._shown(settled)
 
     async def _undo_edit(self, record: ActionRecord) -> ActionView:
         """Write the old values back, if no other edit or run has changed them since.
@@ -123,13 +128,12 @@ class EditCalls(RecordedCalls):
                 f"the edit {action.id} has changed a secret, and no record keeps secrets"
             )
         job = await self._stored(action.target)
-        names = tuple(name for name in CONTENT if getattr(new, name) is not UNSET)
-        if _record(content_of(job), names, job.metadata) != action.after:
+        if not _has(job, new, action.after):
             raise Conflict(
                 f"job {job.id} was changed since the action {action.id}; look at what is there "
                 "now, and edit what you want"
             )
-        values = {name: getattr(old, name) for name in names}
+        values = {name: getattr(old, name) for name in _names(new)}
         if "payload" in values:
             text = bytes(values["payload"]).decode()
             values["payload"], _ = with_secrets_of(text, job.payload, job.metadata)
@@ -217,6 +221,23 @@ class EditCalls(RecordedCalls):
             )
         if derived_key(job.kind, payload, rule.by) != job.unique_key:
             raise Conflict(f"the unique key of job {job.id} is made from what would change; {fix}")
+
+
+async def is_edited(storage: Storage, action: Action) -> bool:
+    """Return whether a job has what an edit asked for. False where the record hides a secret."""
+    job_id = JobId(action.target)
+    job = (await storage.jobs.get([job_id])).get(job_id)
+    new = msgspec.json.decode(action.after, type=_Recorded)
+    return job is not None and not new.secrets and _has(job, new, action.after)
+
+
+def _has(job: Job, recorded: _Recorded, text: str) -> bool:
+    """Return whether a job has what the text of a record says."""
+    return _record(content_of(job), _names(recorded), job.metadata) == text
+
+
+def _names(recorded: _Recorded) -> tuple[str, ...]:
+    return tuple(name for name in CONTENT if getattr(recorded, name) is not UNSET)
 
 
 def _instant(field: str, value: datetime) -> datetime:

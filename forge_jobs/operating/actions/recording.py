@@ -85,12 +85,14 @@ class RecordedCalls(Calls):
     ) -> tuple[R, ActionRecord]:
         """Store the record, change one value, and settle the record.
 
+        Of a value that has no reader the action brings what was before, and what is asked for.
         A program that dies in between leaves a record that runs: ``Continuing`` settles that one.
         """
         jobs, value = self.storage.jobs, value_of(action.verb)
-        before = "" if value is None else await value.read(self.storage, action.target)
-        action = structs.replace(action, before=before, settled=ActionState.RUNNING)
-        record = await jobs.put_action(action)
+        if value is not None:
+            before = await value.read(self.storage, action.target)
+            action = structs.replace(action, before=before)
+        record = await jobs.put_action(structs.replace(action, settled=ActionState.RUNNING))
         if stop_points.ARMED:
             await stop_points.reach("actions:recorded")
         try:
@@ -99,15 +101,18 @@ class RecordedCalls(Calls):
             # Perhaps the store has made the change.
             raise
         except ForgeJobsError:
-            await jobs.settle_action(
-                structs.replace(action, after=before, settled=ActionState.ABORTED)
-            )
+            with suppress(Unavailable):
+                await jobs.settle_action(
+                    structs.replace(action, after=action.before, settled=ActionState.ABORTED)
+                )
             raise
         if stop_points.ARMED:
             await stop_points.reach("actions:changed")
         with suppress(Unavailable):
             # The change is made. Another program settles the record when this one cannot.
-            after = "" if value is None else await value.read(self.storage, action.target)
+            after = action.after
+            if value is not None:
+                after = await value.read(self.storage, action.target)
             record = await jobs.settle_action(
                 structs.replace(action, after=after, settled=ActionState.DONE)
             )

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from forge_jobs.clients.calls import explained
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.actions import ActionState
 from forge_jobs.model.edits import version_of
 from forge_jobs.model.events import timeline_of
 from forge_jobs.model.filters import (
@@ -132,6 +133,8 @@ class JobCalls(RecordedCalls):
         asked = 0
         for action in (record.action for record in actions):
             if action.at is None or action.at < job.enqueued_at:
+                continue
+            if action.settled is ActionState.ABORTED:
                 continue
             is_named = job.id == action.target
             if action.undoes and job.queue in action.queues:
