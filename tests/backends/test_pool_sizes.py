@@ -2,9 +2,13 @@
 
 import logging
 
+import anyio
 import pytest
 
 from forge_jobs import HandlerRegistry, QueueRuntime, open_storage
+from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
+from tests.support.factories import register
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -26,3 +30,42 @@ async def test_a_pool_smaller_than_the_queues_is_told(
             pass
     told = [record.message for record in caplog.records if "pool_size=5" in record.message]
     assert len(told) == is_told
+
+
+async def test_health_says_how_many_calls_had_to_wait_for_a_connection(url: str) -> None:
+    separator = "&" if "?" in url else "?"
+    async with await open_storage(f"{url}{separator}pool_size=1") as storage:
+        before = storage.health()
+        assert (before.pool_size, before.pool_in_use) == (1, 0)
+        seen = list[int]()
+
+        async def count() -> None:
+            await storage.jobs.counts()
+            seen.append(storage.health().pool_in_use)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(count)
+        after = storage.health()
+    # One call has the connection, and the others wait.
+    assert after.pool_waits - before.pool_waits >= 2
+    assert max(seen) <= 1
+    assert after.pool_in_use == 0
+
+
+async def test_a_pass_measures_the_connections_before_those_of_the_pass(url: str) -> None:
+    separator = "&" if "?" in url else "?"
+    async with await open_storage(f"{url}{separator}pool_size=1") as storage:
+        lease = await register(storage)
+        is_busy = True
+
+        async def read() -> None:
+            while is_busy:
+                await storage.jobs.counts()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await wait_until(lambda: storage.health().pool_in_use, description="a call is made")
+            is_busy = False
+            measured = await gauges_once(storage, lease, PodMeter(), running=0)
+    assert (measured.pool_size, measured.pool_in_use) == (1, 1)

@@ -12,8 +12,9 @@ from forge_jobs.policy.judgement.problems.problem import Code
 from forge_jobs.web import dashboard
 from tests.browser.conftest import ADA, served
 from tests.support.backends import BACKENDS, pass_on
+from tests.support.drills import Drill
 from tests.support.fleets import MINUTE, Fleet
-from tests.support.incidents import INCIDENTS, Drill
+from tests.support.incidents import INCIDENTS
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

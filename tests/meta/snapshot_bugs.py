@@ -14,6 +14,7 @@ def _bug(name: str, module: str, before: str, after: str, test: str) -> Bug:
 
 
 _STORE = "forge_jobs/operating/snapshots/store.py"
+_POOLS = ("tests/backends/test_pool_sizes.py",)
 
 SNAPSHOT_BUGS = (
     Bug(
@@ -278,5 +279,41 @@ SNAPSHOT_BUGS = (
         "aim = objective or states[name].settings.aim",
         "aim = states[name].settings.aim or objective",
         "pods_wanted.py::test_every_surface_has_the_same_number_of_pods",
+    ),
+    Bug(
+        "snapshot: connections are counted after the pass has given back its own",
+        _POOLS,
+        (
+            Edit(
+                "forge_jobs/runtime/passes/gauges.py",
+                "meter.measure(running, health)",
+                "meter.measure(running, storage.health())",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "snapshot: a Redis server's connections in use are not counted",
+        _POOLS,
+        (
+            Edit(
+                "forge_jobs/storage/redis/driver/connections.py",
+                "            self.in_use += 1\n",
+                "            self.in_use += 0\n",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "snapshot: a transaction that is open for long is not looked for",
+        ("tests/problems/test_store_drills.py::test_a_transaction_that_nobody_ends",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/postgres/reporting.py",
+                "oldest_transaction=open_transactions(tx).oldest",
+                "oldest_transaction=None",
+            ),
+        ),
+        "postgres",
     ),
 )

@@ -21,7 +21,7 @@ from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
-from tests.support.incidents import asked
+from tests.support.drills import asked
 from tests.support.runtimes import QUEUE, a_runtime, ended, job_when
 from tests.support.waiting import wait_until
 from tests.web.conftest import client_of

@@ -4,25 +4,22 @@ Each maker plants an incident in a store whose clock the test moves, beside a fl
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from typing import Any
 
 import httpx
-from msgspec import Struct
 
-from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.jobs import After, Cause, ClaimedJob, JobStatus
-from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Slots
+from forge_jobs.model.jobs import After, Cause, JobStatus
+from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.queues import CooldownPolicy, QueueChange, RateLimit
 from forge_jobs.model.schedules import Firing
-from forge_jobs.model.series import Depth, FlowSample
+from forge_jobs.model.series import Depth
 from forge_jobs.model.transitions import Cooldown, Transition
 from forge_jobs.policy.judgement.problems.problem import Code
 from forge_jobs.runtime.passes.cleanup import hand_over_once
-from forge_jobs.storage.protocols import Storage
+from tests.support import store_incidents
+from tests.support.drills import Drill, Planted, asked
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -33,85 +30,11 @@ from tests.support.factories import (
     done,
     enqueue_one,
     finish,
-    held,
     rate_limited,
     revive,
 )
 from tests.support.firings import a_spec
-from tests.support.fleets import HOUR, MINUTE, SECOND, Fleet
-from tests.support.simulated_queues import histogram
-
-API = "/api/v1"
-
-
-class Planted(Struct, frozen=True):
-    """An incident that has been made.
-
-    :param since: when the cause began
-    :param end: what an operator does, with a client of the HTTP API
-    :param slack: how far the problem's own begin may be from ``since``
-    """
-
-    since: datetime
-    end: Callable[[httpx.AsyncClient], Awaitable[None]]
-    slack: timedelta = timedelta(0)
-
-
-class Drill:
-    """The surroundings of an incident."""
-
-    def __init__(self, storage: Storage, fleet: Fleet, clock: ManualClock) -> None:
-        self.storage, self.fleet, self.clock = storage, fleet, clock
-
-    async def pod(self, **options: Any) -> PodLease:
-        """Start a pod of the queue of the incident."""
-        return await self.fleet.start(QUEUE, **options)
-
-    async def running(self, lease: PodLease) -> ClaimedJob:
-        """Let the pod run a new job."""
-        await enqueue_one(self.storage)
-        claimed = await claim_one(self.storage, lease)
-        await self.storage.jobs.heartbeat(lease, [held(claimed, "worker")], 24 * HOUR)
-        return claimed
-
-    async def gauges(self, lease: PodLease, **measured: Any) -> None:
-        """Let a pod say what it measured."""
-        await self.storage.procs.record_gauges(lease, self.minute(), PodGauges(**measured))
-
-    def minute(self) -> datetime:
-        """Return the begin of the present minute."""
-        return self.clock.now().replace(second=0, microsecond=0)
-
-    def next_minute(self) -> datetime:
-        """Go to the begin of the next minute."""
-        self.clock.advance(self.minute() + MINUTE - self.clock.now())
-        return self.clock.now()
-
-    async def flow(self, *, delays: list[float], runs: list[float]) -> None:
-        """Let a pod say what ended in the present minute."""
-        sample = FlowSample(
-            queue=QUEUE,
-            kind=KIND,
-            minute=self.minute(),
-            counts={"succeeded": len(runs)},
-            delay=histogram(delays),
-            processing=histogram(runs),
-            total=histogram(runs),
-        )
-        assert await self.storage.jobs.add_flows([sample]) == []
-
-    async def roll_up(self) -> None:
-        """Roll up all minutes that have ended."""
-        while await self.storage.jobs.roll_up(100):
-            pass
-
-
-async def asked(
-    caller: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None = None
-) -> None:
-    """Do something over HTTP, which must go well."""
-    answer = await caller.request(method, API + path, json=body)
-    assert answer.status_code == 200, answer.text
+from tests.support.fleets import HOUR, MINUTE, SECOND
 
 
 async def _unserved(drill: Drill) -> Planted:
@@ -469,5 +392,9 @@ INCIDENTS: dict[Code, Callable[[Drill], Awaitable[Planted]]] = {
     Code.CLOCK_SKEW: _skewed,
     Code.POLLING_ONLY: _polling,
     Code.ROLL_UP_BEHIND: _behind,
+    Code.STORE_SLOW: store_incidents.slow,
+    Code.STORE_FULL: store_incidents.full,
+    Code.POOL_EXHAUSTED: store_incidents.exhausted,
+    Code.OLD_TRANSACTION: store_incidents.old_transaction,
 }
 """Makers by the code of the problem that must be seen."""

@@ -183,6 +183,8 @@ async def gauges_once(
     :param running: handlers that run on this pod now
     :raises StorageError: the store did not take the gauges
     """
+    # Before the pass's own call, which gives a connection back.
+    health = storage.health()
     before = meter.clock.elapsed()
     await anyio.lowlevel.checkpoint()
     asked = meter.clock.elapsed()
@@ -192,6 +194,6 @@ async def gauges_once(
     meter.observe_store_call(took)
     # The store read its clock about half way between question and answer.
     meter.clock_skew = (meter.clock.time_us() - to_us(now)) / 1_000_000 - took / 2
-    gauges = meter.measure(running, storage.health())
+    gauges = meter.measure(running, health)
     await storage.procs.record_gauges(lease, minute_start(to_us(now)), gauges)
     return gauges

@@ -32,7 +32,7 @@ from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import Command, Turn
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, WrongType, translate
 from forge_jobs.storage.redis.driver.replicas import Replicas, Wait
-from forge_jobs.storage.redis.driver.routing import servers_of
+from forge_jobs.storage.redis.driver.routing import servers_of, use_of
 from forge_jobs.storage.redis.keys import queue_of
 
 T = TypeVar("T")
@@ -266,6 +266,7 @@ class Database:
             unreadable=self.spoilt.reasons,
             layout=self.places.in_words(is_cluster=self.is_cluster),
             problem=self.known.problem,
+            **use_of(self.servers.pools(), self._url.pool_size),
         )
 
     async def _commands(self, commands: Sequence[Command], take: _Take) -> list[Any]:

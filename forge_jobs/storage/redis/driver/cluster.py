@@ -218,6 +218,9 @@ class Cluster:
         await self._look()
         return [self._pool(owner) for owner in sorted({each for each in self._owners if each})]
 
+    def pools(self) -> Sequence[Pool]:
+        return list(self._pools.values())
+
     async def connect(self) -> Connection:
         # Messages are passed on to every server.
         try:

@@ -167,6 +167,10 @@ class Pool:
     ) -> None:
         self._make = make
         self._room = asyncio.Semaphore(size)
+        self.in_use = 0
+        """Connections that calls have now."""
+        self.waits = 0
+        """Calls that had to wait for a connection."""
         self._idle: list[Connection] = []
         self._epoch = 0
         self._calls = None if has_left is None else SilentCalls(has_left)
@@ -176,9 +180,12 @@ class Pool:
 
     async def converse(self, commands: Sequence[Command]) -> list[Any]:
         """:func:`converse` on any connection. Cancelled or failed, the outcome is unknown."""
+        if self._room.locked():
+            self.waits += 1
         async with self._room:
             epoch = self._epoch
             connection: Connection | None = None
+            self.in_use += 1
             try:
                 connection = await self._take()
                 if self._calls is not None:
@@ -197,6 +204,7 @@ class Pool:
                 await self.renew()
                 raise
             finally:
+                self.in_use -= 1
                 if self._calls is not None and connection is not None:
                     self._calls.ended(connection)
             if any(isinstance(reply, (ReadOnlyError, MasterDownError)) for reply in replies):

@@ -35,6 +35,10 @@ class Servers(Protocol):
         """Return every server that takes writes."""
         ...
 
+    def pools(self) -> Sequence[Pool]:
+        """Return the connections to the servers that have been asked."""
+        ...
+
     async def connect(self) -> Connection:
         """A connection of the caller's own, to any server on which messages are heard."""
         ...
@@ -52,6 +56,18 @@ def servers_of(url: RedisUrl) -> Servers:
         sentinels = Sentinels(url)
         return Single(url, sentinels.connect, sentinels.have_left)
     return Single(url)
+
+
+def use_of(pools: Sequence[Pool], size: int) -> dict[str, int]:
+    """Return the fields of ``StoreHealth`` about connections.
+
+    Each server of a cluster has connections of its own: where the fewest are left counts.
+    """
+    return {
+        "pool_size": size,
+        "pool_in_use": max((pool.in_use for pool in pools), default=0),
+        "pool_waits": sum(pool.waits for pool in pools),
+    }
 
 
 class Single:
@@ -81,6 +97,9 @@ class Single:
         return await self.take(turns)
 
     async def each(self) -> list[Pool]:
+        return [self._pool]
+
+    def pools(self) -> Sequence[Pool]:
         return [self._pool]
 
     async def connect(self) -> Connection:
