@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from forge_jobs.errors import InvalidInput
 from forge_jobs.privacy.encryption import is_encrypted, key_named_by
 
 Secret = msgspec.Meta(extra_json_schema={"writeOnly": True})
@@ -192,19 +193,32 @@ def _hide(value: Any, path: Path) -> Any:
 def with_secrets_of(given: str, stored: str, metadata: Mapping[str, str]) -> tuple[str, bool]:
     """Return a payload that a person has edited, and whether a secret is another one now.
 
-    Where the person has left :data:`HIDDEN` in place of a secret, the stored secret stays.
+    Where the person has left :data:`HIDDEN` in place of a secret, the stored secret stays. Items of
+    a list are told apart by their place.
 
     :param given: JSON text as :func:`readable` has shown the stored payload, edited
+    :raises InvalidInput: a secret is left hidden where the job has none, or in a list that has
+        another length now
     """
     paths = paths_in(metadata)
     if not paths:
         return given, False
     before, after = msgspec.json.decode(stored), msgspec.json.decode(given)
-    hidden = HIDDEN in given
     for path in paths:
         after = _keep(after, before, path)
-    text = msgspec.json.encode(after).decode() if hidden else given
+    for path in paths:
+        if _hides(_at(after, path)) and not _hides(_at(before, path)):
+            raise InvalidInput(
+                "payload",
+                f"has {HIDDEN} for a secret that the job does not have in this place",
+                "write the secret out",
+            )
+    text = given if after == msgspec.json.decode(given) else msgspec.json.encode(after).decode()
     return text, any(_at(after, path) != _at(before, path) for path in paths)
+
+
+def _hides(value: Any) -> bool:
+    return any(map(_hides, value)) if isinstance(value, list) else value == HIDDEN
 
 
 def _keep(value: Any, stored: Any, path: Path) -> Any:
@@ -215,10 +229,15 @@ def _keep(value: Any, stored: Any, path: Path) -> Any:
         for name in list(value) if step == EACH else [step]:
             if name in value and name in stored:
                 value[name] = _keep(value[name], stored[name], below)
-    elif isinstance(value, list) and isinstance(stored, list) and step == EACH:
-        both = zip(value, stored, strict=False)
-        value[: len(stored)] = [_keep(each, before, below) for each, before in both]
+    elif _are_lists(value, stored) and step == EACH and len(value) == len(stored):
+        # In a list of another length nobody knows which item is which.
+        both = zip(value, stored, strict=True)
+        value[:] = [_keep(each, before, below) for each, before in both]
     return value
+
+
+def _are_lists(*values: Any) -> bool:
+    return all(isinstance(value, list) for value in values)
 
 
 def _at(value: Any, path: Path) -> Any:

@@ -119,6 +119,20 @@ PRIVACY_BUGS = [
         f"{_SECRETS}::test_people_see_asterisks",
     ),
     _bug(
+        "secrets: a hidden one goes to the next item of a shorter list",
+        "privacy/secrets",
+        " and len(value) == len(stored):",
+        ":\n        stored = stored[: len(value)]",
+        f"{_SECRETS}::test_a_hidden_secret_is_that_of_no_other_place",
+    ),
+    _bug(
+        "secrets: asterisks become the secret",
+        "privacy/secrets",
+        "        if _hides(_at(after, path)) and not _hides(_at(before, path)):",
+        "        if False:",
+        f"{_SECRETS}::test_a_hidden_secret_is_that_of_no_other_place",
+    ),
+    _bug(
         "secrets: fields of a line show them",
         "runtime/queue/job_log",
         "{name: _hidden(value, secrets) for name, value in extra.items()}",

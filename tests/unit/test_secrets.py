@@ -7,7 +7,7 @@ import msgspec
 import pydantic
 import pytest
 
-from forge_jobs.errors import RegistrationError
+from forge_jobs.errors import InvalidInput, RegistrationError
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.preparing import prepare
 from forge_jobs.privacy.encryption import Encryption, Part
@@ -18,6 +18,7 @@ from forge_jobs.privacy.secrets import (
     readable,
     secret_paths,
     secret_texts,
+    with_secrets_of,
     without,
 )
 
@@ -129,3 +130,42 @@ def test_secrets_are_taken_out_of_texts_in_all_their_forms() -> None:
     for secret in ("quoted", "987654", "4111-1111"):
         assert secret not in hidden
     assert "of 12" in hidden
+
+
+STORED = '{"users":[{"name":"ada","pin":"one"},{"name":"bob","pin":"two"}],"keys":{"a":"three"}}'
+MARKED = {SECRETS: marked([("users", "*", "pin"), ("keys", "*")])}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected", "is_another"),
+    [
+        ('"ada"', '"eve"', STORED.replace("ada", "eve"), False),
+        ('"a":"***"', '"a":"four"', STORED.replace("three", "four"), True),
+        # JSON may write the asterisks in another way.
+        ('"***"', '"\\u002a**"', STORED, False),
+        (',"keys":{"a":"***"}', "", STORED.replace(',"keys":{"a":"three"}', ""), True),
+    ],
+)
+def test_secrets_that_a_person_left_hidden_stay(
+    old: str, new: str, expected: str, is_another: bool
+) -> None:
+    given = readable(STORED, MARKED)
+    assert old in given
+    assert with_secrets_of(given.replace(old, new), STORED, MARKED) == (expected, is_another)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('{"name":"ada","pin":"***"},', ""),
+        ('{"name":"ada"', '{"name":"eve","pin":"***"},{"name":"ada"'),
+        ('"a":"***"', '"b":"***"'),
+    ],
+)
+def test_a_hidden_secret_is_that_of_no_other_place(old: str, new: str) -> None:
+    given = readable(STORED, MARKED)
+    assert old in given
+    with pytest.raises(InvalidInput) as refused:
+        with_secrets_of(given.replace(old, new), STORED, MARKED)
+    assert refused.value.field == "payload"
+    assert "one" not in str(refused.value)
