@@ -193,8 +193,8 @@ def _hide(value: Any, path: Path) -> Any:
 def with_secrets_of(given: str, stored: str, metadata: Mapping[str, str]) -> tuple[str, bool]:
     """Return a payload that a person has edited, and whether a secret is another one now.
 
-    Where the person has left :data:`HIDDEN` in place of a secret, the stored secret stays. Items of
-    a list are told apart by their place.
+    Where the person has left :data:`HIDDEN` in place of a secret, the stored secret stays. The
+    place of an item in a list says which item is meant.
 
     :param given: JSON text as :func:`readable` has shown the stored payload, edited
     :raises InvalidInput: a secret is left hidden where the job has none, or in a list that has
@@ -230,7 +230,7 @@ def _keep(value: Any, stored: Any, path: Path) -> Any:
             if name in value and name in stored:
                 value[name] = _keep(value[name], stored[name], below)
     elif _are_lists(value, stored) and step == EACH and len(value) == len(stored):
-        # In a list of another length nobody knows which item is which.
+        # In a list of another length the place of an item says nothing.
         both = zip(value, stored, strict=True)
         value[:] = [_keep(each, before, below) for each, before in both]
     return value
