@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from forge_jobs.cli.main import cli
+from tests.support import files
 from tests.support.waiting import wait_until
 
 
@@ -60,9 +61,8 @@ def no_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def forge(tmp_path: Path) -> CommandLine:
     """The command line on an empty store."""
-    command_line = CommandLine(f"sqlite:///{tmp_path / 'jobs.db'}")
-    command_line("migrate", "up")
-    return command_line
+    anyio.run(files.make_in, tmp_path)
+    return CommandLine(files.url_in(tmp_path))
 
 
 @pytest.fixture
