@@ -209,6 +209,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or _goes_another_way(item)
             or _asks_only_protocols(item)
             or _shows_the_same_on_a_file(item, on_a_file)
+            or _is_an_example(item)
         ):
             item.add_marker(pytest.mark.long)
 
@@ -240,6 +241,12 @@ def _shows_the_same_on_a_file(item: pytest.Item, on_a_file: Collection[str]) -> 
         server in item.name and item.nodeid.replace(server, "sqlite") in on_a_file
         for server in _SERVERS
     )
+
+
+def _is_an_example(item: pytest.Item) -> bool:
+    """Programs of examples use what other tests test, and each starts a few processes."""
+    is_program = item.get_closest_marker("processes") is not None
+    return item.nodeid.startswith("tests/examples/") and is_program
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:

@@ -187,6 +187,7 @@ def test_jobs_run_with_the_new_code_and_running_ones_have_the_grace(
     assert project.has_said("for development, not for production")
 
 
+@pytest.mark.long
 def test_code_that_does_not_load_is_shown_and_the_next_change_helps(
     forge: CommandLine, project: Project
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_worker_that_starts_with_code_that_does_not_load_waits_and_can_be_stop
     assert project.stop() == 0, project.log.read_text()
 
 
+@pytest.mark.long
 def test_no_claim_is_lost_while_files_change_under_load(
     forge: CommandLine, project: Project
 ) -> None:
@@ -234,6 +236,7 @@ def test_no_claim_is_lost_while_files_change_under_load(
         assert found.fetchall() == [("done", 1, 0)]
 
 
+@pytest.mark.long
 def test_a_process_that_dies_later_is_started_again(project: Project) -> None:
     project.start()
     _runs_with(project, "one")
@@ -244,6 +247,7 @@ def test_a_process_that_dies_later_is_started_again(project: Project) -> None:
     assert project.stop() == 0, project.log.read_text()
 
 
+@pytest.mark.long
 def test_a_process_that_dies_in_the_first_job_is_started_again(project: Project) -> None:
     project.enqueue("t.die")
     project.start()
@@ -253,6 +257,7 @@ def test_a_process_that_dies_in_the_first_job_is_started_again(project: Project)
     assert project.stop() == 0, project.log.read_text()
 
 
+@pytest.mark.long
 def test_a_stop_is_no_second_stop_for_a_process_of_the_code_before(
     forge: CommandLine, project: Project
 ) -> None:
@@ -273,6 +278,7 @@ def test_a_stop_is_no_second_stop_for_a_process_of_the_code_before(
     assert not project.has_said("interrupted now")
 
 
+@pytest.mark.long
 def test_only_python_files_of_the_named_folders_count(project: Project, tmp_path: Path) -> None:
     (tmp_path / "shop" / ".venv").mkdir()
     project.start("--reload-dir", "shop")

@@ -32,6 +32,7 @@ JOBS = 2 * DEATHS * JOBS_OF_A_STEP
 """Of each queue: more than the drivers that die can finish."""
 
 
+@pytest.mark.long
 async def test_drivers_killed_at_ten_random_points_change_each_job_once(
     storage: Storage, url: str, tmp_path: Path
 ) -> None:

@@ -29,6 +29,9 @@ WITH_PYTHON = [
 FRAMEWORKS = {"blocking-programs.md", "web-frameworks.md"}
 """Pages on libraries of the extra ``docs``, which ``make test-all`` installs."""
 
+OF_SUITES = {"backends.md", "testing.md"}
+"""Pages that run pytest several times, as tests of the kit and of the conformance suite do."""
+
 _OF_TESTS = ("FORGE_TEST_", "FORGE_MODEL_")
 
 LANGUAGES = {
@@ -42,7 +45,8 @@ def _name(value: object) -> str:
 
 
 def _everyday(page: Path) -> object:
-    return pytest.param(page, marks=pytest.mark.long) if page.name in FRAMEWORKS else page
+    is_long = page.name in FRAMEWORKS | OF_SUITES
+    return pytest.param(page, marks=pytest.mark.long) if is_long else page
 
 
 @pytest.mark.parametrize("page", [_everyday(page) for page in WITH_PYTHON], ids=_name)

@@ -96,17 +96,19 @@ def test_under_anyio(project: pytest.Pytester) -> None:
     run(project, "-p", "no:asyncio").assert_outcomes(passed=2)
 
 
-@pytest.mark.parametrize("mode", ["strict", "auto"])
+@pytest.mark.parametrize("mode", [pytest.param("strict", marks=pytest.mark.long), "auto"])
 def test_under_pytest_asyncio(project: pytest.Pytester, mode: str) -> None:
     project.makepyfile(test_asyncio=_ASYNCIO)
     run(project, f"--asyncio-mode={mode}").assert_outcomes(passed=4)
 
 
+@pytest.mark.long
 def test_without_a_loop(project: pytest.Pytester) -> None:
     project.makepyfile(test_sync=_SYNC)
     run(project, "-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=2)
 
 
+@pytest.mark.long
 def test_all_together_under_xdist(project: pytest.Pytester) -> None:
     project.makepyfile(test_anyio=_ANYIO, test_asyncio=_ASYNCIO, test_sync=_SYNC)
     run(project, "-n", "2").assert_outcomes(passed=8)
@@ -150,11 +152,13 @@ def test_of_a_fixture(forge_kit, forge_storage_url):
     assert list(project.path.glob("of_*")) == []
 
 
+@pytest.mark.long
 def test_a_kind_of_store_is_a_server_that_is_started(project: pytest.Pytester) -> None:
     project.makepyfile(test_sync=_SYNC)
     run(project, "--forge-storage=redis").assert_outcomes(passed=2)
 
 
+@pytest.mark.long
 def test_a_fixture_names_the_registry_too(project: pytest.Pytester) -> None:
     project.makeini("")
     project.makeconftest(

@@ -54,7 +54,14 @@ def arrivals(rng: random.Random, rate: float, *, start: float = 0.0, end: float)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize(("rate", "mean", "slots"), [(2.0, 4.0, 1), (0.5, 10.0, 2), (8.0, 1.0, 4)])
+@pytest.mark.parametrize(
+    ("rate", "mean", "slots"),
+    [
+        (2.0, 4.0, 1),
+        (0.5, 10.0, 2),
+        pytest.param(8.0, 1.0, 4, marks=pytest.mark.long),
+    ],
+)
 def test_at_a_steady_load_pods_do_not_flap_and_the_objective_holds(
     shape: Shape, rate: float, mean: float, slots: int
 ) -> None:

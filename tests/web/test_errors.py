@@ -48,6 +48,7 @@ async def test_a_reader_sees_no_texts_and_no_button(sqlite: Storage) -> None:
         await page(client, "/errors/gh/nothing", 404)
 
 
+@pytest.mark.long
 async def test_200_hostile_messages_are_text(sqlite: Storage) -> None:
     app = dashboard(sqlite, authorize=lambda _: ADA)
     async with client_of(app) as client:

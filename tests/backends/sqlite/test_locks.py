@@ -188,6 +188,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.long
 async def test_a_process_whose_callers_were_cancelled_exits(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", _CANCEL_AND_EXIT]
     for number in range(3):

@@ -157,6 +157,7 @@ def _completed(url: str, *words: str, patience: str = "60") -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.split()]
 
 
+@pytest.mark.long
 def test_a_shell_offers_names_of_the_store(forge: CommandLine) -> None:
     for queue in ("mail", "mails", "crops"):
         forge("queues", "set", queue, "--max-workers", "1")
@@ -170,6 +171,7 @@ def test_a_shell_offers_names_of_the_store(forge: CommandLine) -> None:
     assert _completed(forge.url, "cron", "pause", "n") == ["nightly"]
 
 
+@pytest.mark.long
 def test_without_a_store_nothing_is_offered_and_nothing_is_said(tmp_path: Path) -> None:
     assert _completed(f"sqlite:///{tmp_path / 'none.db'}", "queues", "pause", "ma") == []
     assert not list(tmp_path.iterdir())

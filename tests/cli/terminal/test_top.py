@@ -184,6 +184,7 @@ async def test_while_the_store_is_away_the_screen_says_so_and_goes_on(tmp_path: 
     await backends.forget("redis", tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_a_thousand_queues_fit_on_the_screen_and_the_chosen_line_stays(
     forge: CommandLine,
