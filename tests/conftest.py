@@ -142,7 +142,7 @@ conformance suite is about other statements.
 """
 
 _AT_ONCE = frozenset({"create_task_group", "gather"})
-"""What a test uses that makes calls at once. Such calls meet the locks of Postgres."""
+"""Names in a test that makes calls at once, which meet the locks of Postgres."""
 
 _OF_PODS = ("tests/runtime/", "tests/executors/", "tests/commands/")
 """Tests of what one pod does. A child of a pod, and a program that a pod starts, know no store."""
