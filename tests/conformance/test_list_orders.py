@@ -10,6 +10,7 @@ from forge_jobs.model.filters import BulkOutcome, Count, JobFilter, JobOrder, Jo
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
@@ -212,6 +213,14 @@ async def test_a_count_is_exact_or_says_that_there_are_more(
             assert (more.is_exact, str(more)) == (False, f"{number - 1}+")
     newest = mixed[3].id
     assert await storage.jobs.count(JobFilter(), cursor=newest) == Count(len(mixed) - 4)
+
+
+@pytest.mark.parametrize("status", JobStatus)
+async def test_a_store_without_queues_has_no_jobs(storage: Storage, status: JobStatus) -> None:
+    which = JobFilter(statuses=(status,))
+    for meant in (which, JobFilter(statuses=(status,), terms=parse_query("due:>-1h").terms)):
+        assert await storage.jobs.count(meant) == Count(0)
+        assert not (await storage.jobs.list(meant)).jobs
 
 
 @pytest.mark.parametrize("at_most", [0, -1, 1_000_001, "5", None])

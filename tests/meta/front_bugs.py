@@ -91,4 +91,18 @@ FRONT_BUGS = (
         "can_apply=True,",
         "cron_page.py::test_a_change_says_what_it_means_and_changes_the_zone",
     ),
+    _bug(
+        "overview: the usual number of dead jobs has today in it",
+        "web/pages/glance.py",
+        "for count in counts if count.at < until - _DAY)",
+        "for count in counts)",
+        "overview.py::test_what_lies_ahead_and_what_is_usual",
+    ),
+    _bug(
+        "overview: each viewer reads what lies ahead",
+        "web/pages/judged.py",
+        "or now - self._glance_at >= GLANCED",
+        "or True",
+        "overview.py::test_what_is_ahead_is_read_for_all_viewers_together",
+    ),
 )

@@ -12,6 +12,7 @@ from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
 from forge_jobs.model.series import SeriesAsk, SeriesStep
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.snapshots.fleet import is_live
+from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.percentiles import percentile
 from forge_jobs.storage.protocols import Storage
@@ -35,6 +36,9 @@ class Row(Struct, frozen=True, kw_only=True):
     :param arrivals: jobs that came in a minute. None where nothing is known, as ``ends``
     :param delay: p95 from due to start, in seconds
     :param flow: runs that ended, over time
+    :param met: share of the jobs of 30 days that started in time. None without an objective
+    :param budget: what is left of the budget of the objective, 1 for all
+    :param objective: in words, "" without one
     """
 
     name: str
@@ -52,6 +56,9 @@ class Row(Struct, frozen=True, kw_only=True):
     ends: float | None = None
     delay: float | None = None
     flow: Curve | None = None
+    met: float | None = None
+    budget: float = 1.0
+    objective: str = ""
 
 
 async def read_rows(storage: Storage, actor: Actor, now: datetime) -> list[Row]:
@@ -88,6 +95,16 @@ def rows_of(
         )
         rows.append(with_flow(row, lately.get(state.name, ())))
     return worst_first(rows)
+
+
+def with_objectives(rows: Sequence[Row], stands: Mapping[str, ObjectiveView]) -> list[Row]:
+    """Return the lines with how their queues stand to their objectives."""
+    return [
+        structs.replace(row, met=each.met_30d, budget=each.budget_left, objective=each.objective)
+        if (each := stands.get(row.name))
+        else row
+        for row in rows
+    ]
 
 
 def worst_first(rows: Sequence[Row]) -> list[Row]:

@@ -90,7 +90,7 @@ class Visit(Struct, frozen=True, kw_only=True):
         """
         self.actor.need(Right.READ)
         self.actor.need(Right.QUEUES)
-        return await self.judge.problems(self.storage)
+        return await self.judge.problems(self.storage, self.now)
 
     @property
     def root(self) -> str:
@@ -125,7 +125,7 @@ def page(
             shown = await view(visit)
             # The numbers on the tabs are of now.
             is_past = bool(visit.parameter("at"))
-            badges = {} if is_past else await judge.badges(storage, visit.actor.access)
+            badges = {} if is_past else await judge.badges(storage, visit.actor.access, now)
         return written(request, shown, visit, badges)
 
     return Route(path, serve, methods=list(methods))
@@ -207,6 +207,8 @@ def templates() -> jinja2.Environment:
         length=words.length,
         moment=words.moment,
         size=words.size,
+        share=words.share,
+        percent=words.percent,
         state=words.state,
         short=lambda text: str(text)[-6:],
         length_of=len,

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 
 from forge_jobs.errors import Forbidden
+from forge_jobs.model.metrics import MINUTE
+from forge_jobs.operating.access import Right
 from forge_jobs.policy.judgement.problems.problem import Problem, Severity
-from forge_jobs.web.pages.board import ENDS, Row, read_rows
+from forge_jobs.web.pages.board import ENDS, Row, read_rows, with_objectives
 from forge_jobs.web.pages.charts import figures
 from forge_jobs.web.pages.charts.over_time import over_time
-from forge_jobs.web.pages.charts.spans import span_of
+from forge_jobs.web.pages.charts.spans import span_of, text_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
+from forge_jobs.web.pages.glance import Glance
 from forge_jobs.web.pages.judged import remedy_of
 from forge_jobs.web.pages.past.views import overview_then
-from forge_jobs.web.pages.words import number
+from forge_jobs.web.pages.words import NONE, length, number
 
 _SHOWN = 5
 
@@ -21,8 +24,13 @@ async def overview_page(visit: Visit) -> Shown:
     span = span_of(visit.request.query_params, visit.now)
     if span.at is not None:
         return await overview_then(visit, span, span.at)
+    access = visit.actor.access
     rows = await read_rows(visit.storage, visit.actor, visit.now)
+    glance = await visit.judge.glance(visit.storage, visit.now)
+    rows = with_objectives(rows, glance.objectives)
     problems = await _problems(visit)
+    sees_all = access.has(Right.QUEUES)
+    ended = visit.judge.ended if sees_all else None
     over, steps = await over_time(visit, span)
     return Shown(
         template="overview.html",
@@ -30,10 +38,12 @@ async def overview_page(visit: Visit) -> Shown:
         command="forge-jobs problems",
         values={
             "headline": _headline(rows, problems, steps),
-            "problems": [(each, remedy_of(each, visit.actor.access)) for each in problems[:_SHOWN]],
+            "problems": [(each, remedy_of(each, access)) for each in problems[:_SHOWN]],
             "more": max(len(problems) - _SHOWN, 0),
             "rows": rows,
-            "figures": _figures(visit, rows),
+            "figures": _figures(visit, rows) + (_ahead(visit, glance) if sees_all else []),
+            "last": ended,
+            "before_end": text_of(ended.at - MINUTE) if ended else "",
             **over,
         },
     )
@@ -57,6 +67,36 @@ def _figures(visit: Visit, rows: Sequence[Row]) -> list[dict[str, str]]:
     return [
         {"name": name, "value": number(value), "href": link(root, "jobs", q=q), "live": live}
         for name, value, q, live in figures_
+    ]
+
+
+def _ahead(visit: Visit, glance: Glance) -> list[dict[str, str]]:
+    """Return what lies ahead, and the dead against the usual number."""
+    soon = next((job for job in glance.ahead if job.due_at > visit.now), None)
+    usual = number(round(glance.usual)) if glance.usual >= 1 else "less than one"
+    retries = number(glance.retries.number) + ("+" if glance.retries.is_more else "")
+    return [
+        {
+            "name": "Retries within the hour",
+            "value": retries,
+            "href": link(visit.root, "jobs", q="status:failed due:>-1h"),
+            "live": "",
+        },
+        {
+            "name": "Scheduled next",
+            "value": f"in {length(soon.due_at - visit.now)}" if soon else NONE,
+            "note": soon.kind if soon else "",
+            "href": link(visit.root, "jobs", q="status:pending due:<0s"),
+            "live": "",
+        },
+        {
+            "name": "Dead in 24 h",
+            "value": number(glance.dead),
+            "note": f"usually {usual}" if glance.usual else "usually none",
+            "href": link(visit.root, "jobs", q="status:dead finished:<24h"),
+            "mark": "bad" if glance.dead > 2 * glance.usual + 2 else "",
+            "live": "",
+        },
     ]
 
 

@@ -9,7 +9,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted
-from forge_jobs.web.pages.board import read_rows
+from forge_jobs.web.pages.board import read_rows, with_objectives
 from forge_jobs.web.pages.charts.over_time import over_time
 from forge_jobs.web.pages.charts.spans import span_of
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
@@ -43,6 +43,8 @@ async def queues_page(visit: Visit) -> Shown:
     if visit.parameter("at"):
         return await queues_then(visit)
     rows = await read_rows(visit.storage, visit.actor, visit.now)
+    glance = await visit.judge.glance(visit.storage, visit.now)
+    rows = with_objectives(rows, glance.objectives)
     due, running = sum(row.due for row in rows), sum(row.running for row in rows)
     noun = "queue" if len(rows) == 1 else "queues"
     return Shown(

@@ -100,6 +100,16 @@ def size(value: int | None) -> str:
     return NONE if value is None else words.size(value)
 
 
+def share(value: float | None) -> str:
+    """A share of all. "no job" for none."""
+    return "no job" if value is None else f"{value:.1%}".replace("%", " %")
+
+
+def percent(value: float) -> str:
+    """A share of all in whole percents."""
+    return f"{value:.0%}".replace("%", " %")
+
+
 class Curve(Struct, frozen=True):
     """A sparkline in a box of 100 x 24.
 

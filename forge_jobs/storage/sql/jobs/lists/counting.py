@@ -30,6 +30,9 @@ def count_jobs(tx: Tx, which: JobFilter, at_most: int, cursor: str | None) -> Co
         found = newest_ids(tx, which, before, at_most + 1)
         return _counted(len(found.ids), at_most, found.looked_at)
     walks = walks_by_id(tx, which, ("", before), is_newest=True)
+    if not walks:
+        # The store knows no queue yet.
+        return Count(0)
     if is_bounded(walks[0].rest, tx):
         return _of_a_walk(tx, walks, at_most)
     looked_for = conditions(walks[0].rest, tx)
