@@ -1,8 +1,19 @@
 """Edges: the state of each parent, as a job that comes after the parent knows it."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
+from msgspec import Struct
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, JobStatus
+
+MOST_KIN = 1_000
+"""So many relatives are shown in each direction at most."""
+
+MOST_ASKED = 100
+"""Of so many jobs one call tells the relatives."""
 
 
 class EdgeState(StrEnum):
@@ -15,6 +26,50 @@ class EdgeState(StrEnum):
     the parent after a requeue."""
     SETTLED = "settled"
     """The child need not wait for the parent."""
+
+
+class Relative(Struct, frozen=True, kw_only=True):
+    """A parent or a child of a job, and the edge between them.
+
+    :param queue: "" when the job is no longer stored, as ``kind``
+    :param status: None when the job is no longer stored
+    :param on_failure: what a failure of the parent means for the child: ``cancel``, ``continue`` or
+        ``hold``
+    :param edge: the state of the parent for the child
+    """
+
+    id: JobId
+    queue: str
+    kind: str
+    status: JobStatus | None
+    on_failure: str
+    edge: EdgeState
+
+
+class Kin(Struct, frozen=True, kw_only=True):
+    """The parents and the children of a job, each in id order.
+
+    :param parents: the jobs that this one was enqueued after, also those that were removed
+    :param children: the jobs that were enqueued after this one, and are stored
+    :param more_parents: there are more than were asked for
+    :param more_children: there are more than were asked for
+    """
+
+    parents: tuple[Relative, ...] = ()
+    children: tuple[Relative, ...] = ()
+    more_parents: bool = False
+    more_children: bool = False
+
+
+def check_kin(ids: Sequence[JobId], limit: int) -> None:
+    """Check how much a call asks for.
+
+    :raises InvalidInput: too many jobs, or a limit out of bounds
+    """
+    if len(ids) > MOST_ASKED:
+        raise InvalidInput("ids", f"are {len(ids)}", f"give at most {MOST_ASKED} in a call")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_KIN:
+        raise InvalidInput("limit", f"is {limit!r:.40}", f"give 1 to {MOST_KIN}")
 
 
 def edge_of_requeued(

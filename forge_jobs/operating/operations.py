@@ -50,6 +50,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("get_job", "jobs show", _JOB, _OF_JOB),
     _read("explain_job", "explain", f"{_JOB}/explain", _OF_JOB),
     _read("job_timeline", "jobs timeline", f"{_JOB}/timeline", _OF_JOB),
+    _read("job_kin", "jobs kin", f"{_JOB}/kin", _OF_JOB),
     _read("job_log", "jobs logs", f"{_JOB}/logs", _OF_JOB, Right.PAYLOADS),
     _read("job_progress", "watch", f"{_JOB}/progress", _OF_JOB),
     _read("job_result", "jobs show", f"{_JOB}/result", _OF_JOB, Right.PAYLOADS),

@@ -107,3 +107,42 @@ RESTORE_BUGS = (
         ),
     ),
 )
+
+_KIN = files_of("kin")
+_KIN_SQL = "forge_jobs/storage/sql/jobs/one/kin.py"
+_KIN_REDIS = "forge_jobs/storage/redis/jobs/one/kin.py"
+KIN_BUGS = (
+    Bug(
+        "kin: a removed parent is forgotten",
+        _KIN,
+        (Edit(_KIN_SQL, "    .outerjoin(jobs,", "    .join(jobs,"),),
+    ),
+    Bug(
+        "kin: more children are not said",
+        _KIN,
+        (Edit(_KIN_SQL, "len(children) > limit", "len(children) > limit + 1"),),
+    ),
+    Bug(
+        "kin, redis: children that were removed are shown",
+        _KIN,
+        (Edit(_KIN_REDIS, "        if state.status and state.edge\n", "        if state\n"),),
+        "redis",
+    ),
+    Bug(
+        "kin, redis: removed children stand for others",
+        _KIN,
+        (Edit(_KIN_REDIS, "    while len(listed.children)", "    while False and len(listed)"),),
+        "redis",
+    ),
+    Bug(
+        "kin: jobs of closed queues are shown",
+        ("tests/operating/test_kin.py",),
+        (
+            Edit(
+                "forge_jobs/operating/jobs/calls.py",
+                "kin.children if self.actor.sees(each.queue)",
+                "kin.children if each",
+            ),
+        ),
+    ),
+)

@@ -110,7 +110,9 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
     schedule, edit = f"of-{queue}", ScheduleEdit(priority=3)
     verbs = ("cancel", "requeue", "restore", "delete", "release_held")
     return {
-        **dict.fromkeys(("get_job", "explain_job", "job_timeline", "job_log"), (jobs[queue],)),
+        **dict.fromkeys(
+            ("get_job", "explain_job", "job_timeline", "job_kin", "job_log"), (jobs[queue],)
+        ),
         **dict.fromkeys(("job_progress", "job_result"), (jobs[queue],)),
         **{f"{verb}_jobs": ids for verb in verbs},
         **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},

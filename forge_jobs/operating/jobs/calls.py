@@ -7,6 +7,7 @@ from forge_jobs.clients.calls import explained
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.actions import ActionState
+from forge_jobs.model.edges import Kin
 from forge_jobs.model.edits import version_of
 from forge_jobs.model.events import timeline_of
 from forge_jobs.model.filters import (
@@ -31,6 +32,7 @@ from forge_jobs.operating.jobs.documents import (
     Changed,
     JobDeed,
     JobExplanation,
+    JobKin,
     JobResult,
     JobView,
     Timeline,
@@ -159,6 +161,25 @@ class JobCalls(RecordedCalls):
         # An id that begins alike comes before, and seldom does another id in between.
         before = job.id[:-1]
         return job.id in await self.storage.jobs.action_jobs(action_id, beyond=before, limit=5)
+
+    async def job_kin(self, job_id: str, *, limit: int = 100) -> JobKin:
+        """The jobs that a job comes after, and those that come after this job, with their states.
+
+        Relatives in queues that are closed to the actor are left out, and so are removed ones for
+        an actor of some queues.
+
+        :param limit: 1 to 1,000 in each direction
+        :raises NotFound: there is no such job
+        """
+        job = await self._job(job_id)
+        kin = (await self.storage.jobs.kin([job.id], limit=limit)).get(job.id, Kin())
+        return JobKin(
+            job_id=job.id,
+            parents=tuple(each for each in kin.parents if self.actor.sees(each.queue)),
+            children=tuple(each for each in kin.children if self.actor.sees(each.queue)),
+            more_parents=kin.more_parents,
+            more_children=kin.more_children,
+        )
 
     async def job_log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000

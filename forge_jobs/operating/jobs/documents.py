@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from forge_jobs.model.edges import Kin
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import Refusal
 from forge_jobs.model.ids import JobId
@@ -44,6 +45,12 @@ class JobResult(Struct, frozen=True, kw_only=True):
 
 class JobExplanation(Explanation, frozen=True, kw_only=True):
     """Why a job does not run, or how it runs."""
+
+    job_id: JobId
+
+
+class JobKin(Kin, frozen=True, kw_only=True):
+    """The jobs before and after a job."""
 
     job_id: JobId
 

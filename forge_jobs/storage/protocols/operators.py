@@ -6,10 +6,11 @@ from forge_jobs.model.actions import Action, ActionRecord, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.protocols.editing import EditedStore
+from forge_jobs.storage.protocols.kin import KinStore
 from forge_jobs.storage.protocols.waiting import WaitingStore
 
 
-class OperatedStore(EditedStore, WaitingStore, Protocol):
+class OperatedStore(EditedStore, KinStore, WaitingStore, Protocol):
     """Operators' verbs: each changes the jobs that a filter means."""
 
     async def cancel(

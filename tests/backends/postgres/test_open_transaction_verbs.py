@@ -317,6 +317,7 @@ async def _reads(world: World) -> None:
     await world.jobs.count(everything)
     await world.jobs.get([*world.waiting, *world.theirs])
     await world.jobs.parents([*world.waiting, *world.theirs])
+    await world.jobs.kin([*world.waiting, *world.theirs])
     await world.jobs.counts()
     for job_id in (*world.waiting, *world.theirs):
         await world.jobs.place(QUEUE, job_id)

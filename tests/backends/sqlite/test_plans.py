@@ -13,7 +13,7 @@ from sqlalchemy import event
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import Unique
+from forge_jobs.model.jobs import After, Unique
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage
@@ -30,6 +30,7 @@ from tests.support.factories import (
     finish,
     held,
     new_job,
+    only,
     register,
 )
 
@@ -201,3 +202,15 @@ async def test_rolling_up_and_cleaning_never_scan_what_is_rolled_up_already(tmp_
             assert await storage.jobs.roll_up(100) == 4
             await storage.jobs.cleanup(10)
     assert not [each for each in found if re.search("SCAN forge_(?!queues)", each[1])]
+
+
+async def test_relatives_and_restores_are_found_by_the_index_of_edges(storage: Storage) -> None:
+    parent = await enqueue_one(storage)
+    await enqueue_one(storage, after=(After(parent),))
+    with plans(storage) as found:
+        await storage.jobs.kin([parent])
+        await storage.jobs.cancel(only(parent))
+        assert (await storage.jobs.restore(only(parent))).changed
+    by_parent = [plan for _, plan in found if "forge_edges_of_parent (parent_id=?" in plan]
+    assert len(by_parent) >= 3
+    assert not scans(found, "forge_edges")

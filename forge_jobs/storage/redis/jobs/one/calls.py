@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from forge_jobs.model.edges import Kin, check_kin
 from forge_jobs.model.edits import JobContent
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.queues import LinePlace
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.jobs import children, read
 from forge_jobs.storage.redis.jobs.one.edit import edit
+from forge_jobs.storage.redis.jobs.one.kin import kin_of
 
 
 class OneJobCalls:
@@ -24,6 +26,11 @@ class OneJobCalls:
     async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
         """See ``JobStore``."""
         return await children.parents_of(self._database, ids)
+
+    async def kin(self, ids: Sequence[JobId], *, limit: int = 100) -> dict[JobId, Kin]:
+        """See ``KinStore``."""
+        check_kin(ids, limit)
+        return await kin_of(self._database, ids, limit)
 
     async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
         """See ``WaitingStore``."""
