@@ -2,9 +2,12 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE
 
 import psycopg
 import pytest
@@ -149,6 +152,45 @@ async def _used_and_removed(url: str, look: Callable[[str], list[object]]) -> li
 def test_nothing_is_left_of_a_place(kind: str, tmp_path: Path) -> None:
     url = _URLS[kind](tmp_path)
     assert background().run(_used_and_removed(url, lambda own: left_on(url, own, tmp_path))) == []
+
+
+def test_the_schema_of_a_killed_process_is_removed_by_the_next_one() -> None:
+    url = servers.postgres_url()
+    code = f"from tests.kit.test_server_stores import hold; hold({url!r})"
+    ended, living = (
+        subprocess.Popen([sys.executable, "-c", code], stdout=PIPE, stdin=PIPE, text=True)
+        for _ in range(2)
+    )
+    with ended, living:
+        assert ended.stdout is not None
+        assert living.stdout is not None
+        left, kept = ended.stdout.readline().strip(), living.stdout.readline().strip()
+        ended.kill()
+        ended.wait()
+        assert left_on(url, left, Path()) != []
+
+        async def use_one() -> None:
+            store = await ServerStore.make(url)
+            await store.lend()
+            await store.close()
+
+        background().run(use_one())
+        assert left_on(url, left, Path()) == []
+        assert left_on(url, kept, Path()) != []
+
+
+def hold(url: str) -> None:
+    """Keep a place with a store until the end of the input."""
+
+    async def take() -> ServerStore:
+        store = await ServerStore.make(url)
+        await store.lend()
+        return store
+
+    store = background().run(take())
+    print(store.url, flush=True)
+    sys.stdin.read()
+    background().run(store.close())
 
 
 def test_the_name_of_the_user_comes_first(tmp_path: Path) -> None:

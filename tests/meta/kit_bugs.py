@@ -244,6 +244,20 @@ KIT_BUGS = (
         "tests/kit/test_stand_ins.py::test_a_handler_of_other_processes_runs_here",
     ),
     _bug(
+        "the schema of a living process is removed",
+        "stores/places",
+        "if found and not _lives(int(found[1]))]",
+        "if found]",
+        f"{_SERVERS}the_schema_of_a_killed_process_is_removed_by_the_next_one",
+    ),
+    _bug(
+        "the schema of a killed process stays",
+        "stores/server",
+        "            await self._place.sweep()\n",
+        "            pass\n",
+        f"{_SERVERS}the_schema_of_a_killed_process_is_removed_by_the_next_one",
+    ),
+    _bug(
         "a fake context takes progress that a run refuses",
         "context",
         "        checked(current, total, message)\n",

@@ -15,9 +15,10 @@ import psycopg
 
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.sql.progress.tables import metadata
+from forge_jobs.testing.kit.stores.places import left_by_the_dead, own_name
 from tests.support import servers
 
-_RUN = f"forge_test_{secrets.token_hex(4)}"
+_RUN = own_name("forge_test")
 _TEMPLATE = f"{_RUN}_template"
 _made: dict[Path, str] = {}
 _spare: list[str] = []
@@ -105,6 +106,8 @@ async def _make() -> str:
 
 async def _make_template() -> None:
     async with _superuser() as connection:
+        found = await connection.fetch("SELECT datname FROM pg_database")
+        await _drop(left_by_the_dead([row[0] for row in found], "forge_test"))
         await connection.execute(f"CREATE DATABASE {_TEMPLATE}")
     await (await open_storage(_url(_TEMPLATE))).aclose()
     _template_made.append(True)

@@ -1,13 +1,19 @@
 """Places for the stores of tests on shared servers: a schema, a prefix or a file of one process.
 
-All names begin with :data:`BEGINNING`, or as the URL says, and go on with a random word. So any
-number of processes may test on one server at once, and names show what a killed one has left.
+All names begin with :data:`BEGINNING`, or as the URL says, and go on with the id of the process and
+a random word. So any number of processes may test on one server at once. A killed one leaves its
+place, which shows in the name: schemas are removed by the next process that tests there.
 """
 
+import hashlib
+import os
 import re
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -34,6 +40,10 @@ class Place(ABC):
     def __init__(self, url: str) -> None:
         self.url = url
 
+    async def sweep(self) -> None:
+        """Remove places of processes of this machine that are dead, where that is cheap."""
+        return
+
     @abstractmethod
     async def empty(self) -> None:
         """Remove all jobs, also where there is no store yet.
@@ -57,19 +67,60 @@ def place_on(url: str) -> Place:
         return _File(_beside(url))
     if scheme.startswith("redis"):
         return _Prefix(_named(url, "prefix"))
-    return _Schema(_named(url, "schema"))
+    return _Schema(url)
 
 
 def _word() -> str:
     return secrets.token_hex(5)
 
 
+@cache
+def _neighbourhood() -> str:
+    """Return a word for the processes that see each other's ids, "" where no system says which.
+
+    Until the machine starts again, and of one container.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return hashlib.blake2b(f"{boot} {space}".encode(), digest_size=4).hexdigest()
+
+
+def own_name(beginning: str) -> str:
+    """Return a name that no other process takes, and that shows which process has taken it."""
+    return "_".join(filter(None, (beginning, _neighbourhood(), f"{os.getpid()}", _word())))
+
+
+def left_by_the_dead(names: Iterable[str], beginning: str) -> list[str]:
+    """Return the names, of those that :func:`own_name` gave, whose process is no more."""
+    if not (word := _neighbourhood()):
+        return []
+    own = re.compile(f"{re.escape(beginning)}_{word}_([0-9]+)_")
+    owners = [(name, own.match(name)) for name in names]
+    return [name for name, found in owners if found and not _lives(int(found[1]))]
+
+
+def _lives(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # a process of another user
+        return True
+    return True
+
+
 def _named(url: str, option: str) -> str:
     """Put a name of this place into the options of a URL."""
-    address, _, query = url.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    options[option] = f"{options.get(option, BEGINNING)}_{_word()}"
+    address, options = url.partition("?")[0], _options_of(url)
+    options[option] = own_name(options.get(option, BEGINNING))
     return f"{address}?{urlencode(options)}"
+
+
+def _options_of(url: str) -> dict[str, str]:
+    return dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
 
 
 def _beside(url: str) -> str:
@@ -98,9 +149,21 @@ class _Schema(Place):
     """A schema whose tables stay from store to store: making them takes longer than most tests."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._options = parse_postgres(url).options
-        self._schema = '"' + self._options.schema.replace('"', '""') + '"'
+        super().__init__(_named(url, "schema"))
+        self._beginning = _options_of(url).get("schema", BEGINNING)
+        self._options = parse_postgres(self.url).options
+        self._schema = _quoted(self._options.schema)
+
+    async def sweep(self) -> None:
+        connection: Any = None
+        with suppress(Exception):  # another process may remove the same, or the server be gone
+            connection = await connect(self._options)
+            found = await connection.fetch("SELECT nspname FROM pg_namespace")
+            for name in left_by_the_dead([row[0] for row in found], self._beginning):
+                drop = f"DROP SCHEMA IF EXISTS {_quoted(name)} CASCADE"
+                await connection.execute(f"SET lock_timeout = '3s'; {drop}")
+        if connection is not None:
+            await connection.close()
 
     async def empty(self) -> None:
         tables = (f"{self._schema}.{table.name}" for table in reversed(metadata.sorted_tables))
@@ -124,6 +187,10 @@ class _Schema(Place):
         finally:
             if connection is not None:
                 await connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 class _Prefix(Place):

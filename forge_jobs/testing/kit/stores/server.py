@@ -40,7 +40,9 @@ class ServerStore:
             left
         """
         self.clock.reset()
-        if not self._is_fresh:
+        if self._is_fresh:
+            await self._place.sweep()
+        else:
             await self._place.empty()
         self._is_fresh = False
         self._lent = await open_storage(self.url, clock=self.clock)
