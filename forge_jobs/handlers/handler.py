@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -218,8 +219,12 @@ class Handler(Generic[P, R_co]):
             return True
         if (self.__module__, self.__qualname__) != (other.__module__, other.__qualname__):
             return False
-        # Lambdas and local functions share their names. A reload leaves their code equal.
-        return "<" not in self.__qualname__ or _code(self) == _code(other)
+        # Lambdas and local functions share their names. A reload leaves their code equal, and the
+        # plain values that they hold.
+        return "<" not in self.__qualname__ or _held(self) == _held(other)
+
+
+_PLAIN = (str, bytes, int, type(None))
 
 
 class Registering(Protocol):
@@ -248,5 +253,14 @@ def is_async(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def _code(handler: Handler[..., Any]) -> object:
-    return getattr(inspect.unwrap(handler.function), "__code__", None)
+def _held(handler: Handler[..., Any]) -> tuple[object, dict[str, object]]:
+    """Return the code of a function, and the plain values that the function takes from around."""
+    function = inspect.unwrap(handler.function)
+    if not inspect.isfunction(function):
+        return None, {}
+    plain: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not set yet
+            if isinstance(cell.cell_contents, _PLAIN):
+                plain[name] = cell.cell_contents
+    return function.__code__, plain

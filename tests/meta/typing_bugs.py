@@ -13,6 +13,13 @@ def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
 
 TYPING_BUGS = (
     _bug(
+        "two functions of one factory are one",
+        "handlers/handler",
+        "_held(self) == _held(other)",
+        "_held(self)[0] == _held(other)[0]",
+        "tests/unit/test_handlers_registry.py",
+    ),
+    _bug(
         "a request is typed as the coroutine of the handler",
         "handlers/handler",
         '            self, handler: "Handler[P, Coroutine[Any, Any, R]]", owner: object = None\n',

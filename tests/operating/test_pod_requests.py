@@ -48,6 +48,8 @@ async def test_a_pod_is_quieted_and_the_record_says_who_did(storage: Storage) ->
             [state] = (await ada.list_pods()).pods
             return state.standing == "live"
 
+        asked = (await ada.pod_requests(handle.host_id)).requests[0]
+        assert asked.verb is PodVerb.RESUME
         # The undo asks once. Where the pod stood still meanwhile, a second request follows.
         try:
             await wait_until(is_live, description="the undo has let it resume", timeout=10)

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,19 @@ class TestKinds:
 
         with pytest.raises(RegistrationError, match="belongs to"):
             handlers.register(lambda: 2, "kind")
+
+    def test_two_functions_of_one_factory_are_one_only_with_the_same_values(self) -> None:
+        handlers = HandlerRegistry()
+
+        def sending_to(address: str, by: object) -> Callable[[], object]:
+            return lambda: (address, by)
+
+        handlers.register(sending_to("here", object()), "kind")
+        again = handlers.register(sending_to("here", object()), "kind")
+
+        with pytest.raises(RegistrationError, match="belongs to"):
+            handlers.register(sending_to("there", object()), "kind")
+        assert handlers.get("kind") is again
 
     def test_one_function_can_have_several_kinds(self) -> None:
         handlers = HandlerRegistry()
