@@ -11,6 +11,7 @@ from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.looks import MOST_BLOCKED, MOST_CANCELLED, MOST_RUNS, JobsAsked, JobsLook
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
@@ -22,6 +23,7 @@ from tests.support.factories import (
     finish,
     held,
     rate_limited,
+    revive,
 )
 from tests.support.firings import a_spec
 
@@ -63,21 +65,24 @@ async def test_jobs_of_each_sort(storage: Storage, lease: PodLease) -> None:
         await enqueue_one(storage, after=(After(parent, on_failure="hold"),)) for _ in range(2)
     ]
     assert await finish(storage, await claim_one(storage, lease), dead())
-    for handover in await storage.jobs.handovers(10):
-        assert handover.child_id in blocked
+    told = [Delivery(each, "hold") for each in await storage.jobs.handovers(10)]
+    assert await storage.jobs.deliver(told) == 2
     starved = await enqueue_one(storage)
     claimed = await claim_one(storage, lease)
     assert await finish(storage, claimed, rate_limited(timedelta(hours=1)))
     waiting = await enqueue_one(storage, delay=timedelta(hours=1))
+    lost = await enqueue_one(storage)
+    assert await revive(storage, await claim_one(storage, lease), stale_after=timedelta(0))
 
     look = await storage.jobs.look(EVERYTHING)
 
-    wanted = await storage.jobs.get([*blocked, starved])
+    wanted = await storage.jobs.get([*blocked, starved, lost, parent])
     assert look.blocked == tuple(wanted[each] for each in reversed(blocked))
     assert look.starved == (wanted[starved],)
-    assert {each.id for each in look.held} == {starved, waiting}
-    assert look.crashed == ()
-    assert look.parents.keys() <= {parent}
+    assert {each.id for each in look.held} == {starved, waiting, lost}
+    assert look.crashed == (wanted[lost],)
+    assert look.parents == {parent: wanted[parent]}
+    assert [each.held_by for each in look.blocked] == [(parent,)] * 2
     only = await storage.jobs.look(JobsAsked(held=(QUEUE,)))
     assert only == JobsLook(held=look.held)
 
