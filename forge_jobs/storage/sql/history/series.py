@@ -31,7 +31,6 @@ from forge_jobs.storage.history.series import (
     gains_of_depths,
     many_of,
     ranges_of,
-    series_of,
     total_of,
     totals_of,
 )
@@ -59,12 +58,6 @@ class _Statements:
             update(table)
             .where(*is_place)
             .values({name: bindparam(f"new_{name}") for name in _COLUMNS})
-        )
-        self.between = select(table).where(
-            table.c.queue == bindparam("of"),
-            table.c.kind == bindparam("by"),
-            table.c.at >= bindparam("since", type_=BigInteger),
-            table.c.at < bindparam("until", type_=BigInteger),
         )
         self.of_queues = select(table).where(
             one_of(table.c.queue, "names"),
@@ -184,17 +177,6 @@ def _depth(stored: str | None) -> DepthNumbers | None:
         return None if stored is None else _decode_depth(stored)
     except UNREADABLE:
         return None
-
-
-def read_series(tx: Tx, asked: SeriesAsked) -> list[SeriesStep]:
-    """See ``JobStore.series``."""
-    key = {"of": asked.queue, "by": asked.kind, "since": asked.since, "until": asked.until}
-    records = {
-        (length, row.at): _record(row)
-        for length in asked.lengths
-        for row in tx.execute(_OF[length].between, key)
-    }
-    return series_of(records, asked.step)
 
 
 def read_many(tx: Tx, asked: Sequence[SeriesAsked]) -> list[list[SeriesStep]]:

@@ -64,7 +64,8 @@ class SqlHistory:
         kind: str = "",
     ) -> list[SeriesStep]:
         asked = SeriesAsked.of(since, until, step, queue=queue, kind=kind)
-        return await self._database.read(lambda tx: series.read_series(tx, asked))
+        [steps] = await self._database.read(lambda tx: series.read_many(tx, [asked]))
+        return steps
 
     async def many_series(self, asked: Sequence[SeriesAsk]) -> list[list[SeriesStep]]:
         checked = [SeriesAsked.of_ask(each) for each in asked]
