@@ -4,6 +4,7 @@ import asyncio
 
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.operating.metrics.reading import Scraper
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.storage.protocols import Storage
 
 
@@ -15,7 +16,7 @@ class Metrics:
 
     def open(self, storage: Storage) -> None:
         """Read this store from now on."""
-        self._scraper = Scraper(storage)
+        self._scraper = Scraper(Reader(storage))
 
     async def text(self) -> tuple[int, str]:
         """Return status and text."""

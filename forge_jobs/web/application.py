@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_jobs.errors import ForgeJobsError, InvalidInput, a_type
 from forge_jobs.operating.access import Actor
@@ -60,11 +60,15 @@ def dashboard(
     return Guard(_Application(Source(storage), authorize), hosts=hosts)
 
 
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
 class _Application:
     """Asks who calls, then serves the route."""
 
     def __init__(self, source: Source, authorize: Authorize) -> None:
         self._authorize = authorize
+        self._source = source
         routes: list[BaseRoute] = [*probes(source), metrics_route(source)]
         routes += [live_route(source), *api_routes(source), *page_routes(source)]
         self._routes = Starlette(
@@ -85,7 +89,19 @@ class _Application:
         scope = {**scope, "path": root + path}
         if path not in PROBES and not path.startswith(f"{STATIC}/"):
             scope["state"]["actor"] = await self._actor(Request(scope))
+        if scope.get("method", "GET") not in _SAFE and self._source.has_reader:
+            send = self._forgetting(send)
         await self._routes(scope, receive, send)
+
+    def _forgetting(self, send: Send) -> Send:
+        """Let the next page show what this request has changed."""
+
+        async def forget(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._source.reader().forget()
+            await send(message)
+
+        return forget
 
     async def _actor(self, request: Request) -> Actor:
         answered = self._authorize(request)

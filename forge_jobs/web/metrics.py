@@ -9,24 +9,24 @@ from starlette.routing import Route
 from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.metrics.exposition import CONTENT_TYPE, exposition
 from forge_jobs.operating.metrics.reading import Scraper
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.web.source import Source
 
 
 def metrics_route(source: Source) -> Route:
     """Return the route. The caller needs the right to read, of all queues."""
-    scrapers: dict[int, tuple[Storage, Scraper]] = {}
+    scrapers: dict[Reader, Scraper] = {}
 
     async def metrics(request: Request) -> Response:
         """Answer the text that Prometheus reads."""
         actor: Actor = request.state.actor
         actor.need(Right.READ)
         actor.need(Right.QUEUES)
-        storage = source.storage()
-        if id(storage) not in scrapers:
+        reader = source.reader()
+        if reader not in scrapers:
             scrapers.clear()
-            scrapers[id(storage)] = storage, Scraper(storage)
-        scrape = await scrapers[id(storage)][1].read()
+            scrapers[reader] = Scraper(reader)
+        scrape = await scrapers[reader].read()
         text = await asyncio.to_thread(exposition, scrape)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.problems import unavailable
 
@@ -14,6 +15,7 @@ class Source:
 
     def __init__(self, storage: StorageSource) -> None:
         self._storage = storage
+        self._reader: Reader | None = None
 
     def storage(self) -> Storage:
         """Return the storage.
@@ -24,3 +26,18 @@ class Source:
         if found is None:
             raise unavailable()
         return found
+
+    @property
+    def has_reader(self) -> bool:
+        """True once there is a reader."""
+        return self._reader is not None
+
+    def reader(self) -> Reader:
+        """Return the reader of the storage, the same for all requests.
+
+        :raises Refused: the program has not opened the storage yet
+        """
+        storage = self.storage()
+        if self._reader is None or self._reader.storage is not storage:
+            self._reader = Reader(storage)
+        return self._reader

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.events import EventKind
+from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.looks import MOST_BLOCKED, MOST_CANCELLED, MOST_RUNS, JobsAsked, JobsLook
@@ -37,25 +37,34 @@ EVERYTHING = JobsAsked(
 async def test_a_look_at_nothing(storage: Storage) -> None:
     assert await storage.jobs.look(JobsAsked()) == JobsLook()
     assert await storage.jobs.look(EVERYTHING) == JobsLook()
-    config = await storage.config.look()
-    assert (config.queues, config.limits) == ((), ())
-    cron = await storage.cron.look()
-    assert (cron.leader, cron.schedules, cron.now) == (None, (), await storage.cron.now())
+    look = await storage.cron.look()
+    assert (look.queues, look.limits, look.pods, look.events) == ((), (), (), ())
+    assert (look.leader, look.schedules, look.now) == (None, (), await storage.cron.now())
 
 
-async def test_settings_limits_schedules_and_the_leader_are_those_of_single_reads(
+async def test_all_but_jobs_are_those_of_single_reads(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:
     await storage.config.set_rate_limit("gh", RateLimit(5, 60))
+    await storage.config.set_paused(QUEUE, True)
     await storage.cron.put_schedule(a_spec(name="nightly"), clock.now())
     await storage.cron.put_schedule(a_spec(name="gone"), clock.now())
     await storage.cron.delete_schedule("gone")
     await storage.cron.lead(lease.host_id, DAY)
-    config, cron = await storage.config.look(), await storage.cron.look()
-    assert [*config.queues] == await storage.config.queues()
-    assert [*config.limits] == await storage.config.rate_limits()
-    assert [*cron.schedules] == await storage.cron.schedules()
-    assert cron.leader == await storage.cron.leader()
+    await storage.jobs.append_events(
+        [
+            TimelineEvent(at=clock.now(), kind=EventKind.POD_STARTED, host_id=lease.host_id),
+            TimelineEvent(at=clock.now(), kind=EventKind.STARTED, queue=QUEUE),
+        ]
+    )
+    look = await storage.cron.look()
+    assert [*look.queues] == await storage.config.queues()
+    assert [*look.limits] == await storage.config.rate_limits()
+    assert [*look.schedules] == await storage.cron.schedules()
+    assert [*look.pods] == await storage.procs.pods()
+    assert [each.kind for each in look.events] == [EventKind.POD_STARTED]
+    assert [*look.events] == await storage.jobs.events(queue="")
+    assert look.leader == await storage.cron.leader()
 
 
 async def test_jobs_of_each_sort(storage: Storage, lease: PodLease) -> None:

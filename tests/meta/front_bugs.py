@@ -23,10 +23,10 @@ FRONT_BUGS = (
     ),
     _bug(
         "the problems are read by each viewer",
-        "web/pages/judged.py",
-        "if self._of is not storage or now - self._at >= (FRESH if age is None else age):",
+        "operating/snapshots/shared.py",
+        "if self.at <= oldest:",
         "if True:",
-        "charts.py::test_thirty_days_take_ten_calls_beside_the_problems",
+        "charts.py::test_a_hundred_viewers_at_once_share_the_look",
     ),
     _bug(
         "series of all queues for who sees some",
@@ -101,8 +101,8 @@ FRONT_BUGS = (
     _bug(
         "overview: each viewer reads what lies ahead",
         "web/pages/judged.py",
-        "or now - self._glance_at >= GLANCED",
-        "or True",
+        "self._glance.get(GLANCED)",
+        "self._glance.get(0.0)",
         "overview.py::test_what_is_ahead_is_read_for_all_viewers_together",
     ),
 )

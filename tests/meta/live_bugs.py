@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _RIGHTS = "tests/operating/test_live.py::test_no_viewer_sees_beyond_the_access"
 _PACE = "tests/operating/test_live.py::test_a_minute_of_readings_is_three_calls_a_second"
 _AGAIN = "tests/operating/test_live.py::test_only_what_has_changed_is_told_again"
+_SHARED = "tests/operating/test_shared_reads.py::test_"
 _WEB = "tests/web/test_live.py::test_"
 
 
@@ -47,6 +48,27 @@ LIVE_BUGS: tuple[Bug, ...] = (
         'self._put_off("problems", PROBLEMS_EVERY)',
         "pass",
         _PACE,
+    ),
+    _bug(
+        "those who wait for a reading read again",
+        "operating/snapshots/shared",
+        "if self.at <= oldest:",
+        "if self.at <= self._clock() - age / 2:",
+        f"{_SHARED}of_many_who_ask_at_once_one_reads",
+    ),
+    _bug(
+        "a reading that was cancelled is an answer",
+        "operating/snapshots/shared",
+        "        try:\n            self._found",
+        "        self.at = began\n        try:\n            self._found",
+        f"{_SHARED}a_viewer_who_leaves_takes_no_answer_from_others",
+    ),
+    _bug(
+        "a silent store is asked by each viewer",
+        "operating/snapshots/shared",
+        "            self._error = error\n",
+        "            self._error = error\n            raise\n",
+        f"{_SHARED}a_failure_is_an_answer_for_as_long",
     ),
     _bug(
         "what has not changed is told again",

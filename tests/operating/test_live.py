@@ -13,6 +13,7 @@ from forge_jobs.operating.documents import document
 from forge_jobs.operating.live.reading import EVERY, LiveReader
 from forge_jobs.operating.live.seeing import seen
 from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.storage.protocols import Storage
 from tests.operating.test_rights import ACCESSES, CLOSED, SECRET, furnish
 from tests.support.factories import claim_one, enqueue_one, register
@@ -42,7 +43,7 @@ async def test_viewers_see_what_the_reads_say(storage: Storage) -> None:
     await enqueue_one(storage, queue="nobody")
     await storage.config.set_paused("slow", True)
     await claim_one(storage, lease, kinds=("t.kind",))
-    reader = LiveReader(storage, Watch())
+    reader = LiveReader(Reader(storage, Watch()))
 
     await reader.read([job], with_problems=True)
     state = seen(reader.now, ADA, [job])
@@ -79,7 +80,7 @@ async def test_only_what_has_changed_is_told_again(sqlite_storage: Storage) -> N
     first = await enqueue_one(sqlite_storage, queue="one", run_at=later)
     await enqueue_one(sqlite_storage, queue="two", run_at=later)
     watch = Watch()
-    reader = LiveReader(sqlite_storage, watch)
+    reader = LiveReader(Reader(sqlite_storage, watch))
     await reader.read([first], with_problems=False)
     since = reader.now.version
     watch.tick(3)
@@ -100,7 +101,7 @@ async def test_only_what_has_changed_is_told_again(sqlite_storage: Storage) -> N
 async def test_a_queue_that_comes_or_goes_makes_the_state_whole(sqlite_storage: Storage) -> None:
     await sqlite_storage.config.set_queue("one", QueueChange(max_workers=1))
     watch = Watch()
-    reader = LiveReader(sqlite_storage, watch)
+    reader = LiveReader(Reader(sqlite_storage, watch))
     await reader.read([], with_problems=False)
     since = reader.now.version
 
@@ -118,7 +119,7 @@ async def test_progress_is_told_at_the_next_reading(storage: Storage) -> None:
     job = await enqueue_one(storage, kind="t.kind")
     claimed = await claim_one(storage, lease, kinds=("t.kind",))
     watch = Watch()
-    reader = LiveReader(storage, watch)
+    reader = LiveReader(Reader(storage, watch))
     await reader.read([job], with_problems=False)
     since = reader.now.version
 
@@ -142,7 +143,7 @@ async def test_no_viewer_sees_beyond_the_access(named: str, sqlite_storage: Stor
     jobs = await furnish(sqlite_storage)
     access = ACCESSES[named]
     ids = [jobs["open"], jobs[CLOSED], new_job_id()]
-    reader = LiveReader(sqlite_storage, Watch())
+    reader = LiveReader(Reader(sqlite_storage, Watch()))
     await reader.read(ids, with_problems=True)
     actor = Actor(name="ada", access=access)
 
@@ -165,7 +166,7 @@ async def test_a_minute_of_readings_is_three_calls_a_second(sqlite_storage: Stor
     faults, watch = Faults(), Watch()
     jobs = [await enqueue_one(sqlite_storage) for _ in range(3)]
     await register(sqlite_storage, queues=("default",), kinds=("t.kind",))
-    reader = LiveReader(faulty(sqlite_storage, faults), watch)
+    reader = LiveReader(Reader(faulty(sqlite_storage, faults), watch))
     for _ in range(60):
         await reader.read(jobs, with_problems=True)
         watch.tick()
@@ -180,7 +181,7 @@ async def test_of_many_jobs_each_reading_takes_the_next(
     monkeypatch.setattr("forge_jobs.operating.live.reading.JOBS_AT_ONCE", 2)
     jobs = [await enqueue_one(sqlite_storage) for _ in range(5)]
     watch, known = Watch(), list[set[JobId]]()
-    reader = LiveReader(sqlite_storage, watch)
+    reader = LiveReader(Reader(sqlite_storage, watch))
     for _ in range(3):
         await reader.read(jobs, with_problems=False)
         known.append(set(reader.now.jobs))
@@ -193,7 +194,7 @@ async def test_of_many_jobs_each_reading_takes_the_next(
 
 async def test_after_an_outage_what_is_due_is_read(sqlite_storage: Storage) -> None:
     faults, watch = Faults(), Watch()
-    reader = LiveReader(faulty(sqlite_storage, faults), watch)
+    reader = LiveReader(Reader(faulty(sqlite_storage, faults), watch))
     await reader.read([], with_problems=True)
     faults.down = True
     watch.tick(timedelta(minutes=1).total_seconds())

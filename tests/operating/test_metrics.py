@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,15 +11,18 @@ import yaml
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from forge_jobs.clock import ManualClock
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.model.series import FlowSample
 from forge_jobs.operating.metrics.exposition import exposition
 from forge_jobs.operating.metrics.reading import Scraper
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Code, Problem, Severity
 from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import enqueue_one
+from tests.support.backends import BACKENDS
+from tests.support.factories import deaf_gauges, enqueue_one, register
 from tests.support.faulty import Faults, faulty
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +35,7 @@ Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 async def scraped(storage: Storage) -> Figures:
     """Return what a Prometheus client understands of a scrape."""
-    text = exposition(await Scraper(storage).read()).decode()
+    text = exposition(await Scraper(Reader(storage)).read()).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -91,7 +95,7 @@ async def test_problems_are_counted_by_code_and_severity(sqlite_storage: Storage
         code=Code.PAUSED_WITH_WORK,
         severity=Severity.NOTICE,
     )
-    scrape = await Scraper(sqlite_storage).read()
+    scrape = await Scraper(Reader(sqlite_storage)).read()
     text = exposition(structs.replace(scrape, problems=(problem, problem))).decode()
     assert 'forge_jobs_problems{code="paused_with_work",severity="notice"} 2.0' in text
 
@@ -135,23 +139,42 @@ async def test_a_scrape_tells_how_queues_stand_to_their_objectives(storage: Stor
     assert not [name for name, labels in found if "objective" in name and without in labels]
 
 
-async def test_a_scrape_takes_four_calls_and_the_problems_more_once_a_minute(
-    sqlite_storage: Storage,
+async def test_a_scrape_takes_five_calls_and_reads_a_third_of_the_problems_in_turn(
+    tmp_path: Path,
 ) -> None:
-    for queue in ("a", "b", "c"):
-        await a_kind(sqlite_storage, queue, "kind")
-    faults = Faults()
-    scraper = Scraper(faulty(sqlite_storage, faults))
-    await scraper.read()
-    assert faults.calls["error_groups"] == 1
-    faults.calls.clear()
-    await scraper.read()
-    assert faults.calls == {"queues": 1, "counts": 1, "pods": 1, "flow_totals": 1}
+    clock, faults = ManualClock(), Faults()
+    async with BACKENDS["sqlite"](tmp_path, clock) as storage:
+        for queue in ("a", "b", "c"):
+            await a_kind(storage, queue, "kind")
+            await enqueue_one(storage, queue=queue)
+        await storage.config.set_queue("a", QueueChange(objective="95% within 30s"))
+        lease = await register(storage, queues=("a", "b", "c"), kinds=("kind",))
+        await storage.procs.record_gauges(lease, clock.now(), deaf_gauges())
+        scraper = Scraper(Reader(faulty(storage, faults), clock.elapsed))
+        assert len((await scraper.read()).objectives) == 1
+        assert faults.calls["gauges"] == 1
+        assert faults.calls.total() <= 10
+        await storage.config.set_paused("b", True)
+        asked = Counter[str]()
+        for _ in range(6):
+            clock.advance(15.0)
+            faults.calls.clear()
+            last = await scraper.read()
+            assert faults.calls.total() <= 5, faults.calls
+            asked += faults.calls
+        assert asked["error_groups"] == asked["report"] == 2
+        assert asked["flow_totals"] == asked["counts"] == 6
+        assert Code.PAUSED_WITH_WORK in {each.code for each in last.problems}
+
+        faults.calls.clear()
+        clock.advance(1.5)
+        await scraper.read()
+        assert faults.calls == {"look": 1, "counts": 1, "flow_totals": 1}
 
 
 async def test_the_dashboard_and_the_alerts_name_what_there_is(sqlite_storage: Storage) -> None:
     await a_kind(sqlite_storage, "mail", "mail.send")
-    text = exposition(await Scraper(sqlite_storage).read()).decode()
+    text = exposition(await Scraper(Reader(sqlite_storage)).read()).decode()
     # Families are named whether they have samples or not.
     there = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     folder = ROOT / "examples" / "prometheus"

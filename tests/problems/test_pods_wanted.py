@@ -11,6 +11,7 @@ from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.metrics.exposition import exposition
 from forge_jobs.operating.metrics.reading import Scraper
 from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.problems.conftest import MINUTE, Fleet
@@ -74,7 +75,7 @@ async def test_every_surface_has_the_same_number_of_pods(
     assert stands.desired.pods == pods
     text = stands.desired.text
     assert "60 jobs due. Rests on the last 15 min: 4 due a minute, 57.7 s a run" in text
-    told = exposition(await Scraper(storage).read()).decode()
+    told = exposition(await Scraper(Reader(storage)).read()).decode()
     assert f'forge_jobs_desired_pods{{queue="{QUEUE}"}} {pods}.0' in told
     async with client_of(dashboard(storage, authorize=lambda _: ADA)) as caller:
         answer = await caller.get(f"/api/v1/queues/{QUEUE}/desired-pods")
@@ -111,6 +112,6 @@ async def test_a_queue_without_an_objective_has_no_number(storage: Storage, flee
     await fleet.start()
     with pytest.raises(InvalidInput, match=f"objective: is missing, and queue '{QUEUE}' has none"):
         await wanted(storage)
-    told = exposition(await Scraper(storage).read()).decode()
+    told = exposition(await Scraper(Reader(storage)).read()).decode()
     assert "forge_jobs_desired_pods{" not in told
     assert await wanted(storage, AIM) == 1

@@ -19,7 +19,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
-from forge_jobs.model.processes import HeldClaim, Pod, PodLease
+from forge_jobs.model.processes import HeldClaim, Pod, PodGauges, PodLease
 from forge_jobs.model.retention import KEPT, Kept
 from forge_jobs.model.transitions import (
     OCCURRENCE,
@@ -292,3 +292,16 @@ def crashed(**overrides: Any) -> Transition:
 
 def _transition(status: JobStatus, cause: Cause, fields: dict[str, Any]) -> Transition:
     return Transition(**({"status": status, "cause": cause} | fields))
+
+
+def deaf_gauges() -> PodGauges:
+    """Return what a pod measures that hears no wake-ups and is well otherwise."""
+    return PodGauges(
+        cpu_percent=1.0,
+        memory_bytes=1 << 20,
+        disk_free_bytes=1 << 30,
+        store_latency_ms=1.0,
+        loop_lag_ms=0.0,
+        running=0,
+        listening=False,
+    )

@@ -75,20 +75,21 @@ async def test_nobody_looks_on_without_the_right_to_read(sqlite: Storage) -> Non
 async def test_hundred_viewers_have_one_reader_and_none_when_they_left(sqlite: Storage) -> None:
     faults, hub = Faults(), None
     store = faulty(sqlite, faults)
-    await enqueue_one(sqlite)
+    job = await enqueue_one(sqlite)
     hub = Hub(Source(store))
     began = asyncio.get_running_loop().time()
     async with AsyncExitStack() as all_viewers:
-        streams = [hub.stream(Viewer(actor=ADA)) for _ in range(100)]
+        streams = [hub.stream(Viewer(actor=ADA, jobs=(job,))) for _ in range(100)]
         for stream in streams:
             all_viewers.push_async_callback(stream.aclose)
         first = await asyncio.gather(*(anext(stream) for stream in streams))
         assert len(set(first)) == 1
         await wait_until(lambda: faults.calls["counts"] >= 3, description="three counts")
         readings = (asyncio.get_running_loop().time() - began) / EVERY + 1
-        # One reading in the worst case: the store's time, queues, pods, counts and problems.
+        # One reading in the worst case: pods and queues, counts, and once the problems.
         assert faults.calls["counts"] <= readings
-        assert faults.calls["pods"] <= readings
+        assert faults.calls["states"] <= readings
+        assert faults.calls["look"] <= readings + 1
         assert hub.is_reading
     await wait_until(lambda: not hub.is_reading, description="the reader has ended")
 

@@ -1,4 +1,4 @@
-"""Looks: what the list of problems needs of a store, in one call for each view of the store."""
+"""Looks: what the list of problems needs of a store, in two calls."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,9 +9,12 @@ from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
-from forge_jobs.model.processes import Leadership, WorkerState
+from forge_jobs.model.processes import Leadership, PodState, WorkerState
 from forge_jobs.model.queues import QueueState, RateLimitState
 from forge_jobs.model.schedules import Schedule
+
+MOST_EVENTS = 1_000
+"""Events of pods, leaders and schedules in a look: the newest. Jobs have others."""
 
 MOST_BLOCKED, MOST_CRASHED, MOST_HELD, MOST_STARVED = 200, 100, 1_000, 200
 """Jobs of a sort in a look."""
@@ -24,23 +27,24 @@ AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, Job
 """The statuses of jobs that crashed and have not succeeded since."""
 
 
-class CronLook(Struct, frozen=True, kw_only=True):
-    """The store's time, and what is there once in a store.
+class FleetLook(Struct, frozen=True, kw_only=True):
+    """All but the jobs: what many pages and every list of problems begin with.
 
     :param leader: None before any pod led
     :param schedules: by name, without those that were deleted
+    :param queues: by name
+    :param limits: by scope
+    :param pods: as ``ProcStore.pods`` returns them
+    :param events: of pods, leaders and schedules the newest ``MOST_EVENTS``, newest first
     """
 
     now: datetime
     leader: Leadership | None
     schedules: tuple[Schedule, ...]
-
-
-class ConfigLook(Struct, frozen=True, kw_only=True):
-    """Queues, by name, and rate limits, by scope."""
-
     queues: tuple[QueueState, ...]
     limits: tuple[RateLimitState, ...]
+    pods: tuple[PodState, ...]
+    events: tuple[TimelineEvent, ...]
 
 
 class JobsAsked(Struct, frozen=True, kw_only=True):

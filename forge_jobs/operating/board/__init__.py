@@ -1,1 +1,1 @@
-"""The board: queues, pods and running jobs of this moment, in seven calls."""
+"""The board: queues, pods and running jobs of this moment, in six calls."""

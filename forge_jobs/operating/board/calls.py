@@ -8,11 +8,12 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.progress import JobState
+from forge_jobs.model.queues import ENDED_COUNTED
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.board.documents import Board, QueueLine, Run
 from forge_jobs.operating.health.calls import StoreCalls
 from forge_jobs.operating.hiding import hide_state
-from forge_jobs.operating.settings.queues import NO_COUNTS, is_unserved, standing
+from forge_jobs.operating.settings.serving import NO_COUNTS, service
 from forge_jobs.policy.explanations import name_of
 
 _ZERO = timedelta(0)
@@ -24,7 +25,7 @@ class BoardCalls(StoreCalls):
     async def board(self, *, most_runs: int = 100) -> Board:
         """Queues, pods and running jobs of this moment. Not one atomic step.
 
-        Seven calls of the store, however much there is. Queues whose part of the store is silent
+        Six calls of the store, however much there is. Queues whose part of the store is silent
         show zeros.
 
         :param most_runs: running jobs to show, the longest first. 0 to 1,000
@@ -32,27 +33,25 @@ class BoardCalls(StoreCalls):
         self.actor.need(Right.READ)
         now = await self.storage.cron.now()
         states = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
-        counts = await self.storage.jobs.counts()
-        slots = {each.queue: each.pods for each in await self.storage.procs.allocations()}
+        counts = await self.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
         pods = (await self.list_pods()).pods
         workers = await self._longest(most_runs)
         runs = await self._runs(now, workers[0], {pod.pod.host_id: name_of(pod) for pod in pods})
         queues = []
         for state in states:
             of_queue = counts.get(state.name, NO_COUNTS)
-            serving = slots.get(state.name, {})
-            unserved = is_unserved(of_queue, len(serving))
+            serving = service(state, of_queue, pods)
             queues.append(
                 QueueLine(
                     name=state.name,
                     running=of_queue.running,
-                    granted=sum(each.grant for each in serving.values()),
+                    granted=serving.granted,
                     max_workers=state.settings.max_workers,
                     due=of_queue.due,
                     oldest_due_for=of_queue.oldest_due_for,
                     dead=of_queue.by_status.get(JobStatus.DEAD, 0),
                     paused=state.paused,
-                    standing=standing(state, unserved=unserved),
+                    standing=serving.standing,
                 )
             )
         return Board(

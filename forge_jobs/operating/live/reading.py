@@ -1,6 +1,6 @@
 """Reads what changes, for all viewers at once, within three calls of the store a second."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -8,14 +8,14 @@ from msgspec import Struct, field, structs
 
 from forge_jobs.errors import PartlyUnavailable
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.progress import JobState
-from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
+from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.operating.live.documents import LivePod, LiveQueue
-from forge_jobs.operating.settings.queues import NO_COUNTS, is_unserved, standing
-from forge_jobs.operating.snapshots.reading import problems as read_problems
+from forge_jobs.operating.settings.serving import NO_COUNTS, service
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Problem
-from forge_jobs.storage.protocols import Storage
 
 EVERY = 1.0
 """Seconds between two readings, at least. Each reads the states of jobs that are looked at."""
@@ -24,10 +24,10 @@ COUNTS_EVERY = 2.0
 """Seconds between two counts of all jobs: one call."""
 
 FLEET_EVERY = 5.0
-"""Seconds between two reads of queues, pods and the store's time: three calls."""
+"""Seconds between two reads of queues, pods and the store's time: one call."""
 
 PROBLEMS_EVERY = 30.0
-"""Seconds between two lists of problems: at most ten calls."""
+"""Seconds between two lists of problems: up to seven calls."""
 
 JOBS_AT_ONCE = 1_000
 """Jobs of one reading. Of more, each reading takes the next ones in turn."""
@@ -75,17 +75,15 @@ class LiveReader:
 
     The pace holds for any number of viewers, and when viewers come and go.
 
-    :param clock: monotonic seconds
+    :param reader: shared with pages and scrapes. What those have just read is not read again
     """
 
-    def __init__(self, storage: Storage, clock: Callable[[], float]) -> None:
-        self._storage = storage
-        self._clock = clock
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._clock = reader.clock
         self._due: dict[str, float] = {}
-        self._states: list[QueueState] = []
-        self._pods: list[PodState] = []
+        self._fleet: FleetLook | None = None
         self._counts: Mapping[str, QueueCounts] | None = None
-        self._known = (_LONG_AGO, 0.0)
         self._turn = 0
         self.now = Now()
 
@@ -97,25 +95,23 @@ class LiveReader:
         :raises ForgeJobsError: the store does not answer. What was read before stays
         """
         if self._is_due("fleet"):
-            self._known = (await self._storage.cron.now(), self._clock())
-            self._states = await self._storage.config.queues()
-            self._pods = await self._storage.procs.pods()
-            self._take_pods()
+            fleet = self._fleet = await self.reader.fleet()
+            self.now.pods = self._newer(self.now.pods, tuple(map(_pod, fleet.pods)))
             self._take_queues()
-            self.now.fleet_at = self._known[0]
+            self.now.fleet_at = fleet.now
             self._put_off("fleet", FLEET_EVERY)
-        at = self._known[0] + timedelta(seconds=self._clock() - self._known[1])
+        at = await self.reader.now(float("inf"))
         if self._is_due("counts"):
-            self._counts = await self._storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-            self.now.counts_at = at
+            self._counts = await self.reader.counts()
+            self.now.counts_at = self.reader.counted_at()
             self._take_queues()
             self._put_off("counts", COUNTS_EVERY)
         await self._read_jobs(jobs)
         if with_problems and self._is_due("problems"):
             # Before the calls: a list that fails in the middle costs as much as one that does not.
             self._put_off("problems", PROBLEMS_EVERY)
-            found = await read_problems(self._storage)
-            self.now.problems = self._newer(self.now.problems, found)
+            found = await self.reader.problems()
+            self.now.problems = self._newer(self.now.problems, tuple(found))
         self.now.at = at
 
     def _is_due(self, name: str) -> bool:
@@ -133,17 +129,14 @@ class LiveReader:
         self.now.version += 1
         return Versioned(self.now.version, value)
 
-    def _take_pods(self) -> None:
-        self.now.pods = self._newer(self.now.pods, tuple(_pod(each) for each in self._pods))
-
     def _take_queues(self) -> None:
-        if self._counts is None:
+        if self._counts is None or self._fleet is None:
             return
         before, kept = self.now.queues, {}
-        for state in self._states:
+        for state in self._fleet.queues:
             name = state.name
             counts = self._counts.get(name, NO_COUNTS)
-            queue = _queue(state, counts, self._pods, self.now.counts_at)
+            queue = _queue(state, counts, self._fleet.pods, self.now.counts_at)
             known = before.get(name)
             kept[name] = self._newer(known, queue if known is None else _steady(queue, known.value))
         if before.keys() != kept.keys():
@@ -165,7 +158,7 @@ class LiveReader:
         if not jobs_now:
             return
         try:
-            states: Mapping[JobId, JobState] = await self._storage.jobs.states(jobs_now)
+            states: Mapping[JobId, JobState] = await self.reader.storage.jobs.states(jobs_now)
         except PartlyUnavailable as error:
             states = error.found
             jobs_now = [each for each in jobs_now if each not in error.unknown]
@@ -186,12 +179,7 @@ def _pod(state: PodState) -> LivePod:
 def _queue(
     state: QueueState, counts: QueueCounts, pods: Sequence[PodState], at: datetime
 ) -> LiveQueue:
-    serving = [
-        pod.slots[state.name]
-        for pod in pods
-        if state.name in pod.slots and pod.lease_remaining > timedelta(0)
-    ]
-    unserved = is_unserved(counts, len(serving))
+    serving = service(state, counts, pods)
     oldest = counts.oldest_due_for
     return LiveQueue(
         name=state.name,
@@ -201,13 +189,13 @@ def _queue(
         held=counts.held,
         running=counts.running,
         oldest_due_since=None if oldest is None else at - oldest,
-        granted=sum(each.grant for each in serving),
-        pods=len(serving),
+        granted=serving.granted,
+        pods=serving.pods,
         max_workers=state.settings.max_workers,
         paused=state.paused,
         cooling=state.cooldown_remaining > timedelta(0),
-        unserved=unserved,
-        standing=standing(state, unserved=unserved),
+        unserved=serving.unserved,
+        standing=serving.standing,
     )
 
 

@@ -1,21 +1,24 @@
-"""Reads what a scrape needs: four calls of a store, however many queues there are."""
+"""Reads what a scrape needs: at most five calls of a store, however many queues there are."""
 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from forge_jobs.clock import SystemClock
+from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.processes import PodState
-from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
+from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.model.series import FlowTotal
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.objectives import ObjectiveView, read_objectives
-from forge_jobs.operating.snapshots.reading import problems
+from forge_jobs.operating.snapshots.reading import Aside, read_looked
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Problem
-from forge_jobs.storage.protocols import Storage
 
-JUDGED_EVERY = 60.0
-"""Seconds between two readings of the problems, which take more calls than all the rest."""
+TURN_EVERY = 10.0
+"""Seconds between two turns, at least. Of three turns each scrape takes the oldest."""
+
+OLDEST = 60.0
+"""Seconds after which a turn is due in any case, when scrapes are seldom."""
 
 
 class Scrape(Struct, frozen=True, kw_only=True):
@@ -39,43 +42,58 @@ class Scrape(Struct, frozen=True, kw_only=True):
 
 
 class Scraper:
-    """Reads a store for scrapes. Belongs to one event loop."""
+    """Reads a store for scrapes, in at most five calls each where one comes every 20 seconds.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._clock = SystemClock()
+    Each scrape reads the counters. Problems and objectives need more, so each scrape reads a third
+    of that in turn. The first scrape reads all, and so does one that comes after a minute. Belongs
+    to one event loop.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._problems: Sequence[Problem] = ()
         self._objectives: Sequence[ObjectiveView] = ()
-        self._judged_at: float | None = None
+        self._aside: Aside | None = None
+        self._read_at = [float("-inf")] * 3
 
     async def read(self) -> Scrape:
         """Read what a scrape tells.
 
         :raises Unavailable: the store is silent, or the part with pods
         """
-        storage = self._storage
-        queues = await storage.config.queues()
-        counts = await storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-        pods = await storage.procs.pods()
-        totals = await storage.jobs.flow_totals()
+        fleet, counts = await self._reader.fleet(), await self._reader.counts()
+        totals = await self._reader.storage.jobs.flow_totals()
+        await self._take_turns(fleet, counts)
         return Scrape(
-            queues=queues,
+            queues=fleet.queues,
             counts=counts,
-            pods=pods,
+            pods=fleet.pods,
             totals=totals,
-            problems=await self._judged(queues, counts, pods),
+            problems=self._problems,
             objectives=self._objectives,
         )
 
-    async def _judged(
-        self,
-        queues: Sequence[QueueState],
-        counts: Mapping[str, QueueCounts],
-        pods: Sequence[PodState],
-    ) -> Sequence[Problem]:
-        now = self._clock.elapsed()
-        if self._judged_at is None or now - self._judged_at >= JUDGED_EVERY:
-            self._problems = await problems(self._storage)
-            self._objectives = await read_objectives(self._storage, queues, counts, pods)
-            self._judged_at = now
-        return self._problems
+    async def _take_turns(self, fleet: FleetLook, counts: Mapping[str, QueueCounts]) -> None:
+        moment = self._reader.clock()
+        turns = (self._read_aside, self._judge, self._read_objectives)
+        due = [at for at in range(len(turns)) if moment - self._read_at[at] >= OLDEST]
+        if not due and moment - max(self._read_at) >= TURN_EVERY:
+            due = [self._read_at.index(min(self._read_at))]
+        for at in due:
+            await turns[at](fleet, counts)
+            self._read_at[at] = moment
+
+    async def _read_aside(self, fleet: FleetLook, _: Mapping[str, QueueCounts]) -> None:
+        self._aside = await self._reader.aside()
+
+    async def _judge(self, fleet: FleetLook, counts: Mapping[str, QueueCounts]) -> None:
+        aside = self._aside or await self._reader.aside()
+        report = await self._reader.report(float("inf"))
+        storage = self._reader.storage
+        self._problems = (await read_looked(storage, fleet, counts, aside, report)).problems
+
+    async def _read_objectives(self, fleet: FleetLook, counts: Mapping[str, QueueCounts]) -> None:
+        await self._reader.report()
+        self._objectives = await read_objectives(
+            self._reader.storage, fleet.now, fleet.queues, counts, fleet.pods
+        )

@@ -8,14 +8,14 @@ from msgspec import Struct, structs
 
 from forge_jobs.model.actions import Action
 from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.looks import MOST_EVENTS
 from forge_jobs.model.metrics import HOUR, MINUTE, PodMinute
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.model.series import Depth, SeriesAsk, SeriesStep
 from forge_jobs.operating.past.pods import PodThen, pods_then, states_of
-from forge_jobs.operating.snapshots.errors import errors_seen
+from forge_jobs.operating.snapshots.errors import errors_seen, read_groups
 from forge_jobs.operating.snapshots.fleet import hears_nothing, is_skewed, odd_since, pods_seen
 from forge_jobs.operating.snapshots.queues import queues_seen
-from forge_jobs.operating.snapshots.reading import EVENTS
 from forge_jobs.operating.snapshots.series import Lately, with_series
 from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.problem import Problem
@@ -94,12 +94,12 @@ async def read_then(storage: Storage, at: datetime) -> Then:
     length = step.length if step else _length_of(own, at)
     begin = hour if length == HOUR else at
     until = begin + length
-    events = await storage.jobs.events(queue="", limit=EVENTS)
+    events = await storage.jobs.events(queue="", limit=MOST_EVENTS)
     before = [event for event in events if event.at < until]
     known = await storage.procs.pods()
     gauges = [each for each in own if each.minute == begin]
     pods = pods_then(until, known, events, gauges)
-    reaches = len(events) < EVENTS or events[-1].at < begin
+    reaches = len(events) < MOST_EVENTS or events[-1].at < begin
     pauses = await _pauses(storage, until)
     queues = [
         _queue(state.name, _step_at(steps, at), pods if reaches else None, pauses)
@@ -109,7 +109,7 @@ async def read_then(storage: Storage, at: datetime) -> Then:
     snapshot = Snapshot(
         now=until,
         queues=_seen(until, states, queues, _Fleet(pods, before), by_name),
-        errors=await errors_seen(storage, until - MINUTE),
+        errors=errors_seen(await read_groups(storage, until - MINUTE), until - MINUTE),
         pods=_pods_seen(until, pods, before, own),
         store=StoreSeen(name=storage.name),
     )

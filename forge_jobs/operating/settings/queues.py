@@ -24,9 +24,7 @@ from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, widened
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, QueueStats, read_stats
 from forge_jobs.operating.settings.documents import Queues, QueueView, tag_of
-from forge_jobs.operating.words import duration
-
-NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
+from forge_jobs.operating.settings.serving import NO_COUNTS, service_by
 
 
 class CooldownEdit(Struct, frozen=True, kw_only=True):
@@ -174,35 +172,19 @@ def _view(
     state: QueueState, counts: QueueCounts, allocation: Allocation | None, stats: QueueStats
 ) -> QueueView:
     pods = allocation.pods if allocation else {}
-    unserved = is_unserved(counts, len(pods))
+    serving = service_by(state, counts, [slots.grant for slots in pods.values()])
     return widened(
         QueueView,
         state,
         counts=counts,
-        granted=sum(slots.grant for slots in pods.values()),
-        pods=len(pods),
-        unserved=unserved,
-        standing=standing(state, unserved=unserved),
+        granted=serving.granted,
+        pods=serving.pods,
+        unserved=serving.unserved,
+        standing=serving.standing,
         etag=tag_of(state.settings),
         run=stats.run,
         total=stats.total,
     )
-
-
-def is_unserved(counts: QueueCounts, pods: int) -> bool:
-    """Return whether a queue has jobs to run and no pod to run them."""
-    return bool(not pods and (counts.due or counts.by_status.get("pending")))
-
-
-def standing(state: QueueState, *, unserved: bool) -> str:
-    """Return the state of a queue in words."""
-    if state.unreadable:
-        return f"cannot be read: {state.unreadable}"
-    if state.paused:
-        return "paused"
-    if state.cooldown_remaining > timedelta(0):
-        return f"cooling down for {duration(state.cooldown_remaining)}"
-    return "unserved: no live pod serves it" if unserved else "open"
 
 
 def _change(settings: QueueSettings, edit: QueueEdit) -> QueueChange:

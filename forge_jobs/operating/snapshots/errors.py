@@ -15,13 +15,18 @@ _DAY = timedelta(days=1)
 _LATELY = timedelta(minutes=5)
 
 
-async def errors_seen(storage: Storage, now: datetime) -> tuple[ErrorsSeen, ...]:
-    """Read the groups that failed in the last five minutes, in one call.
+async def read_groups(storage: Storage, now: datetime) -> Sequence[ErrorGroup]:
+    """Read the groups that failed last, with the last day, in one call.
 
     :raises Unavailable: the store is silent
     """
     found = await storage.jobs.error_groups(now - _DAY, now + MINUTE, limit=_GROUPS)
-    return tuple(each for group in found.groups if (each := _seen(group, now)) is not None)
+    return found.groups
+
+
+def errors_seen(groups: Sequence[ErrorGroup], now: datetime) -> tuple[ErrorsSeen, ...]:
+    """Return those of the groups that failed in the last five minutes."""
+    return tuple(each for group in groups if (each := _seen(group, now)) is not None)
 
 
 def _seen(group: ErrorGroup, now: datetime) -> ErrorsSeen | None:

@@ -66,28 +66,28 @@ class ObjectiveCalls(Calls):
         """
         self.actor.need(Right.READ)
         queues = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
-        counts: Mapping[str, QueueCounts] = {}
-        pods: Sequence[PodState] = ()
-        if any(each.settings.objective for each in queues):
-            counts = await self.storage.jobs.counts(ended_at_most=_ENDED_COUNTED)
-            pods = await self.storage.procs.pods()
-        return Objectives(tuple(await read_objectives(self.storage, queues, counts, pods)))
+        if not any(each.settings.objective for each in queues):
+            return Objectives(())
+        counts = await self.storage.jobs.counts(ended_at_most=_ENDED_COUNTED)
+        pods = await self.storage.procs.pods()
+        now = await self.storage.cron.now()
+        return Objectives(tuple(await read_objectives(self.storage, now, queues, counts, pods)))
 
 
 async def read_objectives(
     storage: Storage,
+    now: datetime,
     queues: Iterable[QueueState],
     counts: Mapping[str, QueueCounts],
     pods: Sequence[PodState],
 ) -> list[ObjectiveView]:
-    """Read how queues stand to their objectives: two calls, none without an objective.
+    """Read how queues stand to their objectives: one call, none without an objective.
 
     :raises Unavailable: the store is silent
     """
     with_aim = [queue for queue in queues if queue.settings.objective]
     if not with_aim:
         return []
-    now = await storage.cron.now()
     # Minutes of the last hours, and whole hours before those: each start counts once.
     split = (now - HOUR).replace(minute=0, second=0, microsecond=0)
     asked: list[SeriesAsk] = []

@@ -1,10 +1,15 @@
-"""Reads a snapshot: at most ten calls of a store, however much there is."""
+"""Reads a snapshot: at most seven calls of a store, however much there is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from msgspec import Struct
+
+from forge_jobs.model.failures import ErrorGroup
+from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.metrics import PodMinute
-from forge_jobs.operating.snapshots.errors import errors_seen
+from forge_jobs.model.queues import QueueCounts
+from forge_jobs.operating.snapshots.errors import errors_seen, read_groups
 from forge_jobs.operating.snapshots.fleet import (
     hears_nothing,
     is_skewed,
@@ -15,7 +20,7 @@ from forge_jobs.operating.snapshots.fleet import (
 )
 from forge_jobs.operating.snapshots.jobs import jobs_seen
 from forge_jobs.operating.snapshots.queues import queues_seen, with_jobs
-from forge_jobs.operating.snapshots.series import read_lately, with_series, with_usual
+from forge_jobs.operating.snapshots.series import Lately, read_lately, with_series, with_usual
 from forge_jobs.operating.snapshots.store import (
     exhausted_since,
     is_exhausted,
@@ -27,13 +32,34 @@ from forge_jobs.policy.judgement.growth import rolled_up_to
 from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.problem import Problem
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
-from forge_jobs.storage.protocols import Storage
-
-EVENTS = 1_000
-"""Events of pods, leaders and schedules that are looked at: the newest. Jobs have others."""
+from forge_jobs.storage.protocols import Storage, StoreReport
 
 _ODD = (hears_nothing, is_skewed, is_exhausted, is_slow)
 _HOUR = timedelta(hours=1)
+
+
+class Aside(Struct, frozen=True, kw_only=True):
+    """The parts of a snapshot beside pods, queues and jobs, which change slowly.
+
+    :param groups: failures of the last day
+    :param minutes: gauges of the last hour. Nothing when all pods are well
+    """
+
+    groups: Sequence[ErrorGroup]
+    minutes: Sequence[PodMinute]
+
+
+class Looked(Struct, frozen=True, kw_only=True):
+    """A look at a store, with what was read for it.
+
+    :param problems: the worst first
+    """
+
+    fleet: FleetLook
+    counts: Mapping[str, QueueCounts]
+    lately: Lately
+    snapshot: Snapshot
+    problems: Sequence[Problem]
 
 
 async def problems(storage: Storage) -> tuple[Problem, ...]:
@@ -53,37 +79,57 @@ async def read_snapshot(storage: Storage) -> Snapshot:
 
     :raises Unavailable: the store is silent, or the part with pods and schedules
     """
-    cron = await storage.cron.look()
-    now = cron.now
-    pods = await storage.procs.pods()
-    config = await storage.config.look()
+    fleet = await storage.cron.look()
     counts = await storage.jobs.counts(ended_at_most=1)
-    events = await storage.jobs.events(queue="", limit=EVENTS)
+    aside, report = await read_aside(storage, fleet), await storage.report()
+    return (await read_looked(storage, fleet, counts, aside, report)).snapshot
+
+
+async def read_aside(storage: Storage, fleet: FleetLook) -> Aside:
+    """Read what changes slowly, in one call. One more when something is wrong with a pod.
+
+    :raises Unavailable: the store is silent
+    """
     minutes: Sequence[PodMinute] = ()
-    if any(odd_since(now, pods, (), is_odd) for is_odd in _ODD):
-        minutes = await storage.procs.gauges(now - _HOUR, now + _HOUR)
+    if any(odd_since(fleet.now, fleet.pods, (), is_odd) for is_odd in _ODD):
+        minutes = await storage.procs.gauges(fleet.now - _HOUR, fleet.now + _HOUR)
+    return Aside(groups=await read_groups(storage, fleet.now), minutes=minutes)
+
+
+async def read_looked(
+    storage: Storage,
+    fleet: FleetLook,
+    counts: Mapping[str, QueueCounts],
+    aside: Aside,
+    report: StoreReport,
+) -> Looked:
+    """Read the rest of a snapshot, in two calls, and judge.
+
+    :param aside: may be older than the rest, as the report
+    :raises Unavailable: the store is silent
+    """
+    now, pods, events, minutes = fleet.now, fleet.pods, fleet.events, aside.minutes
     polling = odd_since(now, pods, minutes, hears_nothing)
     skewed = odd_since(now, pods, minutes, is_skewed)
     exhausted = exhausted_since(odd_since(now, pods, minutes, is_exhausted), minutes)
     slow = odd_since(now, pods, minutes, is_slow)
-    report = await storage.report()
-    queues = queues_seen(now, config.queues, counts, pods, events)
-    jobs = await jobs_seen(storage, now, counts, pods, config.limits)
-    lately = await read_lately(storage, now, config.queues, jobs.runs)
-    aims = {state.name: state.settings.aim for state in config.queues}
-    return Snapshot(
+    queues = queues_seen(now, fleet.queues, counts, pods, events)
+    jobs = await jobs_seen(storage, now, counts, pods, fleet.limits)
+    lately = await read_lately(storage, now, fleet.queues, jobs.runs)
+    aims = {state.name: state.settings.aim for state in fleet.queues}
+    snapshot = Snapshot(
         now=now,
         queues=tuple(
             with_series(with_jobs(queue, jobs), now, aims.get(queue.name), lately)
             for queue in queues
         ),
-        errors=await errors_seen(storage, now),
+        errors=errors_seen(aside.groups, now),
         crashes=jobs.crashes,
         runs=with_usual(jobs.runs, lately),
         limits=jobs.limits,
         pods=with_pools(pods_seen(now, pods, events, polling, skewed), pods, exhausted),
-        leaderless_since=leaderless_since(now, cron.leader, pods),
-        schedules=schedules_seen(cron.schedules, events, now),
+        leaderless_since=leaderless_since(now, fleet.leader, pods),
+        schedules=schedules_seen(fleet.schedules, events, now),
         store=store_seen(
             now,
             report,
@@ -93,3 +139,5 @@ async def read_snapshot(storage: Storage) -> Snapshot:
             rolled_up_to=rolled_up_to(lately.whole),
         ),
     )
+    found = judging.problems(snapshot)
+    return Looked(fleet=fleet, counts=counts, lately=lately, snapshot=snapshot, problems=found)

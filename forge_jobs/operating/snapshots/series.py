@@ -21,7 +21,7 @@ from forge_jobs.policy.judgement.problems.snapshot import QueueSeen, RunSeen
 from forge_jobs.policy.percentiles import add, percentile
 from forge_jobs.storage.protocols import Storage
 
-_GROWTH, _BURNING, _WHOLE = timedelta(minutes=30), timedelta(hours=2), timedelta(hours=1)
+_LATELY, _BURNING, _WHOLE = timedelta(hours=1), timedelta(hours=2), timedelta(hours=1)
 """How far back series are read: of each queue, of one with an objective, of the whole store."""
 
 _USUAL = timedelta(days=1)
@@ -54,7 +54,7 @@ async def read_lately(
     until = now + MINUTE
     asked = [SeriesAsk(since=now - _WHOLE, until=until)]
     for state in states:
-        back = _BURNING if state.settings.objective else _GROWTH
+        back = _BURNING if state.settings.objective else _LATELY
         asked.append(SeriesAsk(since=now - back, until=until, queue=state.name))
     long = [run for run in runs if now - run.started_at >= SHORTEST]
     kinds = sorted({(run.queue, run.kind) for run in long})[:_MOST_KINDS]

@@ -12,10 +12,9 @@ from forge_jobs.model.queues import (
     RateLimitState,
     TokenGrant,
 )
-from forge_jobs.storage.protocols.looking import LookedAtConfig
 
 
-class ConfigStore(LookedAtConfig, Protocol):
+class ConfigStore(Protocol):
     """Queue settings, pauses, cool-downs, rate limits."""
 
     store_id: str

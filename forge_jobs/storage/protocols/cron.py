@@ -13,10 +13,10 @@ from forge_jobs.model.processes import (
     Leadership,
 )
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
-from forge_jobs.storage.protocols.looking import LookedAtCron
+from forge_jobs.storage.protocols.looking import LookedAtFleet
 
 
-class CronStore(LookedAtCron, Protocol):
+class CronStore(LookedAtFleet, Protocol):
     """The leader lease and schedules."""
 
     store_id: str

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from forge_jobs.model.looks import ConfigLook, CronLook, JobsAsked, JobsLook
+from forge_jobs.model.looks import FleetLook, JobsAsked, JobsLook
 
 
 class LookedAtJobs(Protocol):
@@ -18,17 +18,13 @@ class LookedAtJobs(Protocol):
         ...
 
 
-class LookedAtConfig(Protocol):
-    """Settings and limits."""
+class LookedAtFleet(Protocol):
+    """All but the jobs."""
 
-    async def look(self) -> ConfigLook:
-        """Return ``queues`` and ``rate_limits`` in one call."""
-        ...
+    async def look(self) -> FleetLook:
+        """Return time, leader, schedules, queues, rate limits, pods and their events in one call.
 
-
-class LookedAtCron(Protocol):
-    """The leader and schedules."""
-
-    async def look(self) -> CronLook:
-        """Return ``now``, ``leader`` and ``schedules`` in one call."""
+        Each part is what the verb of that name returns. On SQL one transaction. On Redis a few
+        steps. Queues that are silent are left out.
+        """
         ...

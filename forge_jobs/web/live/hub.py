@@ -15,7 +15,6 @@ from forge_jobs.operating.live.documents import LiveLost, LiveState
 from forge_jobs.operating.live.reading import EVERY, LiveReader
 from forge_jobs.operating.live.seeing import needs_problems, seen
 from forge_jobs.reports import reporter
-from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.problems import Refused, refusal_of
 from forge_jobs.web.source import Source
 
@@ -66,7 +65,7 @@ class Hub:
         self._source = source
         self._viewers: set[Viewer] = set()
         self._polls: dict[tuple[tuple[JobId, ...], bool], float] = {}
-        self._reader: tuple[Storage, LiveReader] | None = None
+        self._reader: LiveReader | None = None
         self._task: asyncio.Task[None] | None = None
         self._next = float("-inf")
         self._pulse = asyncio.Event()
@@ -121,13 +120,13 @@ class Hub:
             await self._pulse.wait()
         if self._lost or self._reader is None:
             raise _away(self._lost)
-        return seen(self._reader[1].now, actor, jobs)
+        return seen(self._reader.now, actor, jobs)
 
     def _has_read(self, jobs: Sequence[JobId]) -> bool:
         """Return whether the last reading was just now, and knows of all the jobs."""
         if self._reader is None or _moment() - self._read_at > _FRESH:
             return False
-        known = self._reader[1].now.jobs
+        known = self._reader.now.jobs
         return bool(self._lost) or all(each in known for each in jobs)
 
     def _start(self) -> None:
@@ -177,10 +176,10 @@ class Hub:
         self._read_at = _moment()
 
     def _reader_now(self) -> LiveReader:
-        storage = self._source.storage()
-        if self._reader is None or self._reader[0] is not storage:
-            self._reader = storage, LiveReader(storage, _moment)
-        return self._reader[1]
+        reader = self._source.reader()
+        if self._reader is None or self._reader.reader is not reader:
+            self._reader = LiveReader(reader)
+        return self._reader
 
     def _tell(self) -> None:
         self._written.clear()
@@ -193,7 +192,7 @@ class Hub:
         if self._read_at == float("-inf"):
             return None
         is_silent = moment - viewer.sent_at >= BEAT_SECONDS
-        now = None if self._reader is None else self._reader[1].now
+        now = None if self._reader is None else self._reader.now
         if self._lost or now is None:
             if viewer.is_lost and not is_silent:
                 return None

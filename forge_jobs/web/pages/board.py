@@ -1,21 +1,21 @@
 """Queues as the Overview and the list of queues show them: a line each, the worst first."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from msgspec import Struct, structs
 
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.metrics import HOUR, MINUTE
 from forge_jobs.model.processes import PodState
-from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
-from forge_jobs.model.series import SeriesAsk, SeriesStep
+from forge_jobs.model.queues import QueueCounts, QueueState
+from forge_jobs.model.series import SeriesStep
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.percentiles import percentile
-from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.pages.charts.figures import a_minute, total
 from forge_jobs.web.pages.words import NONE, Curve, curve, length
 
@@ -61,15 +61,16 @@ class Row(Struct, frozen=True, kw_only=True):
     objective: str = ""
 
 
-async def read_rows(storage: Storage, actor: Actor, now: datetime) -> list[Row]:
-    """Read the queues that are open to an actor, the worst first, in four calls."""
-    states = [each for each in await storage.config.queues() if actor.sees(each.name)]
-    counts = await storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-    pods = await storage.procs.pods()
-    names = [state.name for state in states]
-    asked = [SeriesAsk(since=now - HOUR, until=now + MINUTE, queue=name) for name in names]
-    lately = await storage.jobs.many_series(asked) if asked else []
-    return rows_of(states, counts, pods, dict(zip(names, lately, strict=True)))
+async def read_rows(reader: Reader, actor: Actor) -> list[Row]:
+    """Read the queues that are open to an actor, the worst first."""
+    looked = await reader.looked()
+    states = [each for each in looked.fleet.queues if actor.sees(each.name)]
+    since = looked.fleet.now - HOUR
+    lately = {
+        name: [step for step in steps if step.at >= since]
+        for name, steps in looked.lately.minutes.items()
+    }
+    return rows_of(states, looked.counts, looked.fleet.pods, lately)
 
 
 def rows_of(

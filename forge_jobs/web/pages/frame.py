@@ -17,10 +17,11 @@ from starlette.routing import Route
 
 from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.judgement.problems.problem import Problem
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.web.pages import words
+from forge_jobs.web.pages import judged, words
 from forge_jobs.web.pages.assets import asset
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.source import Source
@@ -66,6 +67,7 @@ class Visit(Struct, frozen=True, kw_only=True):
     operator: Operator
     now: datetime
     asked: float
+    reader: Reader
     judge: Judge
 
     def read_at(self) -> datetime:
@@ -90,7 +92,7 @@ class Visit(Struct, frozen=True, kw_only=True):
         """
         self.actor.need(Right.READ)
         self.actor.need(Right.QUEUES)
-        return await self.judge.problems(self.storage, self.now)
+        return await self.judge.problems(self.reader, self.now)
 
     @property
     def root(self) -> str:
@@ -117,15 +119,22 @@ def page(
     """Return the route of a page."""
 
     async def serve(request: Request) -> Response:
-        storage = source.storage()
-        async with Operator(storage, request.state.actor) as operator:
-            asked = asyncio.get_running_loop().time()
-            now = await storage.cron.now()
-            visit = Visit(request=request, operator=operator, now=now, asked=asked, judge=judge)
+        reader = source.reader()
+        async with Operator(reader.storage, request.state.actor) as operator:
+            now = (await reader.fleet(judged.FRESH)).now
+            asked = asyncio.get_running_loop().time() - reader.age
+            visit = Visit(
+                request=request,
+                operator=operator,
+                now=now,
+                asked=asked,
+                reader=reader,
+                judge=judge,
+            )
             shown = await view(visit)
             # The numbers on the tabs are of now.
             is_past = bool(visit.parameter("at"))
-            badges = {} if is_past else await judge.badges(storage, visit.actor.access, now)
+            badges = {} if is_past else await judge.badges(reader, visit.actor.access, now)
         return written(request, shown, visit, badges)
 
     return Route(path, serve, methods=list(methods))

@@ -10,6 +10,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.metrics import HOUR, MINUTE
 from forge_jobs.model.queries.terms import Compared
 from forge_jobs.operating.snapshots.objectives import ObjectiveView, read_objectives
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Problem, Severity
 from forge_jobs.storage.protocols import Storage
 
@@ -37,26 +38,27 @@ class Glance(Struct, frozen=True, kw_only=True):
     objectives: Mapping[str, ObjectiveView]
 
 
-async def read_glance(storage: Storage, now: datetime) -> Glance:
-    """Read the numbers, in four calls, or eight where a queue has an objective.
+async def read_glance(reader: Reader) -> Glance:
+    """Read the numbers, in three calls, or four where a queue has an objective.
 
     :raises Unavailable: the store is silent
     """
+    storage, fleet = reader.storage, await reader.fleet()
+    now = fleet.now
     soon = Compared("due", "<", now + HOUR)
     retrying = JobFilter(statuses=(JobStatus.FAILED,), terms=(soon,))
     retries = await storage.jobs.count(retrying, at_most=_MOST_RETRIES)
     later = JobFilter(statuses=(JobStatus.PENDING,), terms=(Compared("due", ">", now),))
     ahead = await storage.jobs.list(later, order="due", limit=_AHEAD)
     dead, usual = await _dead(storage, now)
-    states = await storage.config.queues()
-    objectives: dict[str, ObjectiveView] = {}
-    if any(state.settings.objective for state in states):
-        counts = await storage.jobs.counts(ended_at_most=1)
-        pods = await storage.procs.pods()
-        found = await read_objectives(storage, states, counts, pods)
-        objectives = {each.queue: each for each in found}
+    counts = await reader.counts()
+    objectives = await read_objectives(storage, now, fleet.queues, counts, fleet.pods)
     return Glance(
-        retries=retries, ahead=tuple(ahead.jobs), dead=dead, usual=usual, objectives=objectives
+        retries=retries,
+        ahead=tuple(ahead.jobs),
+        dead=dead,
+        usual=usual,
+        objectives={each.queue: each for each in objectives},
     )
 
 

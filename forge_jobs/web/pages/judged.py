@@ -1,17 +1,16 @@
 """Problems as pages show them: read for all viewers together, and counted on the tabs."""
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
-from forge_jobs.clock import SystemClock
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.operating.access import Access, Right
-from forge_jobs.operating.snapshots.reading import problems
+from forge_jobs.operating.snapshots.shared import Kept, Reader
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
-from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.pages.glance import Ended, Glance, ended_of, read_glance
 
 FRESH = 1.0
@@ -27,58 +26,46 @@ _TABS = {"jobs", "errors", "queues", "pods", "cron", "limits", "workflows", "sto
 
 
 class Judge:
-    """Reads the problems of a store at most once a second, however many look."""
+    """The problems as pages show them, and what was seen of them so far."""
 
     def __init__(self) -> None:
-        self._clock = SystemClock()
-        self._of: Storage | None = None
+        self._of: Reader | None = None
         self._found: tuple[Problem, ...] = ()
-        self._at = 0.0
-        self._glance: Glance | None = None
-        self._glance_of: Storage | None = None
-        self._glance_at = 0.0
+        self._glance: Kept[Glance] | None = None
+        self._glance_of: Reader | None = None
         self.ended: Ended | None = None
         """The last problem that this process has seen end. None while no viewer has seen one."""
 
     async def problems(
-        self, storage: Storage, at: datetime, age: float | None = None
+        self, reader: Reader, at: datetime, age: float | None = None
     ) -> Sequence[Problem]:
         """Return what is wrong, as read no longer than ``age`` or ``FRESH`` seconds ago.
 
         :param at: the store's time
         :raises Unavailable: the store is silent, or the part with pods and schedules
         """
-        now = self._clock.elapsed()
-        if self._of is not storage or now - self._at >= (FRESH if age is None else age):
-            found = await problems(storage)
-            if self._of is storage:
-                self.ended = ended_of(self._found, found, at) or self.ended
-            self._found = found
-            self._of, self._at = storage, now
-        return self._found
+        found = tuple(await reader.problems(FRESH if age is None else age))
+        if self._of is reader:
+            self.ended = ended_of(self._found, found, at) or self.ended
+        self._of, self._found = reader, found
+        return found
 
-    async def glance(self, storage: Storage, at: datetime) -> Glance:
+    async def glance(self, reader: Reader) -> Glance:
         """Return what lies ahead and what is usual, as read no longer than ``GLANCED`` seconds ago.
 
-        :param at: the store's time
         :raises Unavailable: the store is silent
         """
-        now = self._clock.elapsed()
-        if (
-            self._glance is None
-            or self._glance_of is not storage
-            or now - self._glance_at >= GLANCED
-        ):
-            self._glance = await read_glance(storage, at)
-            self._glance_of, self._glance_at = storage, now
-        return self._glance
+        if self._glance is None or self._glance_of is not reader:
+            self._glance = Kept(reader.clock, functools.partial(read_glance, reader))
+            self._glance_of = reader
+        return await self._glance.get(GLANCED)
 
-    async def badges(self, storage: Storage, access: Access, at: datetime) -> dict[str, int]:
+    async def badges(self, reader: Reader, access: Access, at: datetime) -> dict[str, int]:
         """Return how many problems the page of each tab solves. Nothing where that is not known."""
         if not access.has(Right.QUEUES) or not access.has(Right.READ):
             return {}
         try:
-            found = await self.problems(storage, at, KNOWN)
+            found = await self.problems(reader, at, KNOWN)
         except ForgeJobsError:
             return {}
         counted = Counter(problem.page.strip("/").split("/")[0].split("?")[0] for problem in found)

@@ -25,8 +25,8 @@ async def overview_page(visit: Visit) -> Shown:
     if span.at is not None:
         return await overview_then(visit, span, span.at)
     access = visit.actor.access
-    rows = await read_rows(visit.storage, visit.actor, visit.now)
-    glance = await visit.judge.glance(visit.storage, visit.now)
+    rows = await read_rows(visit.reader, visit.actor)
+    glance = await visit.judge.glance(visit.reader)
     rows = with_objectives(rows, glance.objectives)
     problems = await _problems(visit)
     sees_all = access.has(Right.QUEUES)

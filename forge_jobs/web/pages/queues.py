@@ -42,8 +42,8 @@ async def queues_page(visit: Visit) -> Shown:
     """Show all queues, the worst first."""
     if visit.parameter("at"):
         return await queues_then(visit)
-    rows = await read_rows(visit.storage, visit.actor, visit.now)
-    glance = await visit.judge.glance(visit.storage, visit.now)
+    rows = await read_rows(visit.reader, visit.actor)
+    glance = await visit.judge.glance(visit.reader)
     rows = with_objectives(rows, glance.objectives)
     due, running = sum(row.due for row in rows), sum(row.running for row in rows)
     noun = "queue" if len(rows) == 1 else "queues"

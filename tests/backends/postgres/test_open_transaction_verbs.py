@@ -197,7 +197,6 @@ async def _queues(world: World) -> None:
         await world.config.set_paused(name, False)
         await world.config.clear_cooldown(name)
     await world.config.queues()
-    await world.config.look()
     await world.config.delete_queue("another")
 
 

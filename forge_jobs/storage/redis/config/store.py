@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from forge_jobs.model.looks import ConfigLook
 from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
@@ -51,7 +50,8 @@ async def _change_known(database: Database, script: str, name: str, request: obj
     return found[0].state(name)
 
 
-async def _queues(database: Database) -> list[QueueState]:
+async def queue_states(database: Database) -> list[QueueState]:
+    """See ``ConfigStore.queues``."""
     found = await in_all_queues(database, "queue_states", [], _MaybeRecord)
     return [record.state(name) for name, records in sorted(found.items()) for record in records]
 
@@ -89,12 +89,7 @@ class RedisConfigStore:
             raise in_use(name, jobs, pods)
 
     async def queues(self) -> list[QueueState]:
-        return await _queues(self._database)
-
-    async def look(self) -> ConfigLook:
-        queues = await _queues(self._database)
-        limits = await rate_limits.states(self._database)
-        return ConfigLook(queues=tuple(queues), limits=tuple(limits))
+        return await queue_states(self._database)
 
     async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
         await rate_limits.declare(self._database, scope, limit, by_operator=False)

@@ -8,15 +8,19 @@ import msgspec
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
-from forge_jobs.model.looks import CronLook
+from forge_jobs.model.looks import MOST_EVENTS, FleetLook
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import request_of
+from forge_jobs.storage.redis.config import rate_limits
+from forge_jobs.storage.redis.config.store import queue_states
 from forge_jobs.storage.redis.cron import fire, schedules
 from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
+from forge_jobs.storage.redis.fleet.pods import list_pods
+from forge_jobs.storage.redis.jobs.metrics import read_events
 
 _decode_allocation = Decoder(MaybeStored).decode
 
@@ -82,10 +86,16 @@ class RedisCronStore:
         unseen = [name for name in standing.queues if name not in seen]
         return fleet_version({**seen, **await read_queues(self._database, unseen)})
 
-    async def look(self) -> CronLook:
-        now = await self.now()
-        return CronLook(
-            now=now, leader=await self.leader(), schedules=tuple(await self.schedules())
+    async def look(self) -> FleetLook:
+        db = self._database
+        return FleetLook(
+            now=await self.now(),
+            leader=await self.leader(),
+            schedules=tuple(await self.schedules()),
+            queues=tuple(await queue_states(db)),
+            limits=tuple(await rate_limits.states(db)),
+            pods=tuple(await list_pods(db)),
+            events=tuple(await read_events(db, None, "", MOST_EVENTS)),
         )
 
     async def now(self) -> datetime:

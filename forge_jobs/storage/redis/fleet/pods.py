@@ -213,7 +213,8 @@ async def _drop_dead_pods(database: Database, dead_for: timedelta, limit: int) -
     return [HostId(host) for (host, _), went in zip(idle, gone, strict=True) if went]
 
 
-async def _pods(database: Database) -> list[PodState]:
+async def list_pods(database: Database) -> list[PodState]:
+    """See ``ProcStore.pods``."""
     answers = await of_all_pods(database, "pod_list", _PodList)
     fleet = answers[0]
     by_pod: defaultdict[tuple[str, str], dict[str, Slots]] = defaultdict(dict)
@@ -318,7 +319,7 @@ class RedisProcStore(RequestCalls):
         await _unregister(self._database, lease)
 
     async def pods(self) -> list[PodState]:
-        return await _pods(self._database)
+        return await list_pods(self._database)
 
     async def routes(self) -> dict[str, str | None]:
         return await _published_routes(self._database)

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, bindparam, func, literal, select, update
 
-from forge_jobs.model.looks import ConfigLook
 from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
@@ -95,7 +94,8 @@ def _set_paused(tx: Tx, name: str, paused: bool) -> QueueState:
     return _change_known(tx, name, {"paused": paused, "paused_at": since})
 
 
-def _queues(tx: Tx) -> list[QueueState]:
+def queue_states(tx: Tx) -> list[QueueState]:
+    """See ``ConfigStore.queues``."""
     states = [queue_state(row, tx.now) for row in tx.execute(_ALL)]
     # Sorted here: databases collate names each their own way.
     return sorted(states, key=lambda state: state.name)
@@ -125,12 +125,7 @@ class SqlConfigStore:
         await self._database.write(lambda tx: delete_queue(tx, name))
 
     async def queues(self) -> list[QueueState]:
-        return await self._database.read(_queues)
-
-    async def look(self) -> ConfigLook:
-        return await self._database.read(
-            lambda tx: ConfigLook(queues=tuple(_queues(tx)), limits=tuple(rate_limits.states(tx)))
-        )
+        return await self._database.read(queue_states)
 
     async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
         await self._database.write(lambda tx: rate_limits.ensure(tx, scope, limit))

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, bindparam, case, select, update
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
-from forge_jobs.model.looks import CronLook
+from forge_jobs.model.looks import MOST_EVENTS, FleetLook
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
@@ -19,8 +19,12 @@ from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import leader
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.config import rate_limits
+from forge_jobs.storage.sql.config.store import queue_states
 from forge_jobs.storage.sql.cron import fire, schedules
 from forge_jobs.storage.sql.fleet.allocations import FLEET, fleet_version
+from forge_jobs.storage.sql.fleet.read import list_pods
+from forge_jobs.storage.sql.jobs.metrics import read_events
 
 _ROW = "leader"
 
@@ -100,6 +104,18 @@ def _resign(tx: Tx, host_id: HostId, term: int) -> None:
         tx.wake_fleet()
 
 
+def _look(tx: Tx) -> FleetLook:
+    return FleetLook(
+        now=from_us(tx.now),
+        leader=_leader(tx),
+        schedules=tuple(schedules.every(tx, False)),
+        queues=tuple(queue_states(tx)),
+        limits=tuple(rate_limits.states(tx)),
+        pods=tuple(list_pods(tx)),
+        events=tuple(read_events(tx, None, "", MOST_EVENTS)),
+    )
+
+
 class SqlCronStore:
     """The ``CronStore`` of the SQL backends."""
 
@@ -116,14 +132,8 @@ class SqlCronStore:
     async def leader(self) -> Leadership | None:
         return await self._database.read(_leader)
 
-    async def look(self) -> CronLook:
-        return await self._database.read(
-            lambda tx: CronLook(
-                now=from_us(tx.now),
-                leader=_leader(tx),
-                schedules=tuple(schedules.every(tx, False)),
-            )
-        )
+    async def look(self) -> FleetLook:
+        return await self._database.read(_look)
 
     async def now(self) -> datetime:
         return await self._database.read(lambda tx: from_us(tx.now))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import ErrorGroup
 from forge_jobs.model.metrics import MINUTE, Histogram
-from forge_jobs.model.series import SeriesStep
+from forge_jobs.model.series import SeriesAsk, SeriesStep
 from forge_jobs.policy.percentiles import add, percentile
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.pages.charts.drawing import Chart, Line
@@ -30,21 +30,21 @@ Reading = tuple[Steps, Steps]
 
 
 async def read(storage: Storage, span: Span, queue: str = "") -> Reading:
-    """Read a series over a span, and over the one before, in one or two calls.
+    """Read a series over a span, and over the one before, in one call.
 
     :param queue: "" means the whole store
     """
     until = span.until + MINUTE
     before = COMPARED.get(span.compare, timedelta(0))
-    series = storage.jobs.series
     if before and span.until - span.since >= before:
-        found = await series(span.since - before, until, step=span.step, queue=queue)
+        found = await storage.jobs.series(span.since - before, until, step=span.step, queue=queue)
         return found, found
-    now = await series(span.since, until, step=span.step, queue=queue)
-    if not before:
-        return now, ()
-    earlier = span.since - before, span.until - before
-    return now, await series(*earlier, step=span.step, queue=queue)
+    asked = [SeriesAsk(since=span.since, until=until, step=span.step, queue=queue)]
+    if before:
+        first, last = span.since - before, span.until - before
+        asked.append(SeriesAsk(since=first, until=last, step=span.step, queue=queue))
+    now, *earlier = await storage.jobs.many_series(asked)
+    return now, earlier[0] if earlier else ()
 
 
 def charts(span: Span, reading: Reading, groups: Iterable[ErrorGroup] = ()) -> list[Chart]:

@@ -11,7 +11,6 @@ from forge_jobs.web.pages.charts.marks import Mark, marks_of, marks_of_events
 from forge_jobs.web.pages.charts.spans import COMPARED, NAMED, Span, text_of
 from forge_jobs.web.pages.frame import Visit, link
 
-_EVENTS = 1_000
 _GROUPS = 200
 _ACTIONS = 100
 
@@ -52,7 +51,7 @@ async def _charts(
 
 
 async def _marks(visit: Visit, span: Span, queue: str) -> list[Mark]:
-    events = await visit.storage.jobs.events(queue="", limit=_EVENTS)
+    events = (await visit.reader.fleet()).events
     actions = (await visit.operator.list_actions(limit=_ACTIONS)).actions
     did = [
         Mark(
