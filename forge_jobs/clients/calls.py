@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack
 from forge_jobs import stop_points
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals, in_batches
-from forge_jobs.clients.forecasts import with_forecast
+from forge_jobs.clients.forecasts import explained
 from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import (
     AwaitedJobs,
@@ -38,7 +38,6 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.policy.admission import Explanation
-from forge_jobs.policy.admission import explain as explain_job
 from forge_jobs.privacy.encryption import Encryption, check_encryption
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.protocols import JobStore, Storage, check_storage
@@ -362,26 +361,6 @@ class ClientCalls(ListCalls):
         """
         self._home.here()
         return self.storage.jobs
-
-
-async def explained(storage: Storage, job: Job) -> Explanation:
-    """Explain the state of a job that has been read."""
-    queues = await storage.config.queues()
-    allocations = await storage.procs.allocations()
-    slots = next((found for found in allocations if found.queue == job.queue), None)
-    parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
-    reason = explain_job(
-        job,
-        next((queue for queue in queues if queue.name == job.queue), None),
-        slots,
-        await storage.procs.pods(),
-        await storage.cron.leader(),
-        await storage.cron.now(),
-        parents={parent.id: parent.status for parent in parents.values()},
-        workers=await storage.procs.workers(),
-    )
-    granted = sum(each.grant for each in slots.pods.values()) if slots else 0
-    return await with_forecast(storage, job, reason, slots=granted)
 
 
 _callers = attrgetter("callers")

@@ -1,4 +1,4 @@
-"""The measured load of a queue, and when a job starts that waits for a slot."""
+"""Why a job does not run and since when, and when one starts that waits for a slot."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -6,18 +6,53 @@ from datetime import timedelta
 from msgspec import structs
 
 from forge_jobs.errors import NotFound
+from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.metrics import Histogram
+from forge_jobs.policy.admission import explain
 from forge_jobs.policy.explanations import Explanation, Reason
 from forge_jobs.policy.judgement.forecast import forecast
 from forge_jobs.policy.judgement.load import Load
+from forge_jobs.policy.judgement.since import BY_FLEET, BY_JOB, with_since
 from forge_jobs.policy.percentiles import add
 from forge_jobs.storage.protocols import Storage
 
 MEASURED = timedelta(minutes=15)
 """How far back a load is measured."""
 
+EVENTS_OF_FLEET = 1_000
+"""Events of pods that tell when the last one left a queue: the newest."""
+
 _RETRIES = (Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED, Cause.SNOOZED, Cause.THROTTLED)
+
+
+async def explained(storage: Storage, job: Job) -> Explanation:
+    """Explain the state of a job that has been read."""
+    queues = await storage.config.queues()
+    allocations = await storage.procs.allocations()
+    slots = next((found for found in allocations if found.queue == job.queue), None)
+    parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
+    pods = await storage.procs.pods()
+    leader = await storage.cron.leader()
+    now = await storage.cron.now()
+    told = explain(
+        job,
+        next((queue for queue in queues if queue.name == job.queue), None),
+        slots,
+        pods,
+        leader,
+        now,
+        parents={parent.id: parent.status for parent in parents.values()},
+        workers=await storage.procs.workers(),
+    )
+    events: list[TimelineEvent] = []
+    if told.reason in BY_JOB:
+        events = await storage.jobs.events(job_id=job.id)
+    elif told.reason in BY_FLEET:
+        events = await storage.jobs.events(queue="", limit=EVENTS_OF_FLEET)
+    told = with_since(told, job, parents=parents, pods=pods, events=events, now=now)
+    granted = sum(each.grant for each in slots.pods.values()) if slots else 0
+    return await with_forecast(storage, job, told, slots=granted)
 
 
 async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASURED) -> Load:

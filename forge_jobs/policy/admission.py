@@ -10,6 +10,7 @@ from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy import remedies
+from forge_jobs.policy.cooldowns import cooldown_began
 from forge_jobs.policy.explanations import ZERO, Explanation, Reason, Situation, at, count
 from forge_jobs.policy.slots.reasons import in_progress, of_fleet
 from forge_jobs.privacy.encryption import key_named_by
@@ -207,10 +208,12 @@ def _of_queue(job: Job, around: Situation) -> Explanation | None:
         )
     if queue.cooldown_remaining > ZERO:
         until = around.now + queue.cooldown_remaining
+        began = cooldown_began(queue, around.now)
         return Explanation(
             reason=Reason.COOLING_DOWN,
             text=f"the queue cools down until {at(until)} after "
             f"{count(queue.cooldown_level, 'throttle')} in a row",
+            since=began and max(began, job.due_at),
             forecast=until,
             help=remedies.resume_queue(job.queue),
         )

@@ -1,8 +1,8 @@
 """Pauses of a queue after the upstream throttled."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from forge_jobs.model.queues import CooldownPolicy
+from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Cooldown
 
 SHORTEST_COOLDOWN = timedelta(seconds=1)
@@ -36,6 +36,20 @@ def next_cooldown(
     if policy.mode == "flat":
         return Cooldown(policy.base, level)
     return Cooldown(_doubled(policy, level - 1), level)
+
+
+def cooldown_began(queue: QueueState, now: datetime) -> datetime | None:
+    """Return the begin of the cool-down that lasts, which follows from its length and the level.
+
+    Where the upstream gave the length, the begin is not known, and now at the latest. None without
+    a cool-down.
+    """
+    if queue.cooldown_remaining <= timedelta(0):
+        return None
+    # As long as the pause that raised the level to what the level is.
+    level = queue.cooldown_level - 1
+    length = next_cooldown(queue.settings.cooldown, level, timedelta(0), None).length
+    return min(now, now + queue.cooldown_remaining - length)
 
 
 def _doubled(policy: CooldownPolicy, times: int) -> timedelta:

@@ -59,8 +59,12 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The reason for the state of a job.
 
     :param text: one line for people. Names the kind and the queue
-    :param since: the begin of this state. Of a job that is due and does not run, its due time
-        where nothing later is recorded. None when neither is known
+    :param since: when the reason began to hold for this job: the pause, the cool-down, the last
+        beat or stop of a pod, the lost lease, the end of the parent, the wish to cancel, the last
+        enqueue, retry or hand-back. Of a job that is due, its due time where nothing later is
+        recorded: ``unknown_kind``, ``unreadable``, ``queue_unknown``, ``max_workers_zero``,
+        ``no_pod_with_kind``, ``slots_busy`` and ``ready`` begin there. None where events that tell
+        have gone, or were lost with a pod
     :param forecast: when the state changes by itself, None when that is not known
     :param help: the command that helps. "" when nothing has to be done
     :param blocked_by: ids of the jobs that this job waits for

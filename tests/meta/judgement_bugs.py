@@ -1,6 +1,6 @@
 """Bugs of the judgement of queues: forecasts, desired pods, objectives."""
 
-from tests.meta.bugs import Bug
+from tests.meta.bugs import Bug, Edit
 from tests.meta.policy_bugs import in_policy
 
 _WHAT_IF, _WAITING = "policy/judgement/what_if", "policy/judgement/waiting"
@@ -329,4 +329,91 @@ PROBLEMS = [
     ),
 ]
 
-JUDGEMENT_BUGS: tuple[Bug, ...] = (*FORECASTS, *PODS, *OBJECTIVES, *PROBLEMS)
+_SINCE = ("tests/problems/test_since.py",)
+
+SINCE = [
+    Bug(
+        "since: the end of a parent is not looked at",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/judgement/since.py",
+                "since = min(ends, default=None)",
+                "since = told.since",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a cancel began with the run",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/judgement/since.py",
+                "since = min((at for at in asked",
+                "since = min((at for at in ()",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a hand-back is no begin",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/judgement/since.py",
+                "    elif told.reason in BY_JOB:",
+                "    elif False:",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a stop of the last pod is no begin",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/judgement/since.py",
+                "told.reason in BY_FLEET and (left",
+                "False and (left",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a job waits for a pod before its time",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/judgement/since.py",
+                "since = max(left[0], job.due_at)",
+                "since = left[0]",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a cool-down has no begin",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/admission.py",
+                "since=began and max(began, job.due_at)",
+                "since=None",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a lost lease is no begin",
+        _SINCE,
+        (
+            Edit(
+                "forge_jobs/policy/slots/reasons.py",
+                "max(begun, around.now - around.leader.ended_for)",
+                "begun",
+            ),
+        ),
+    ),
+    Bug(
+        "since: pods without slots have no begin",
+        _SINCE,
+        (Edit("forge_jobs/policy/slots/reasons.py", "        since=begun,\n", ""),),
+    ),
+]
+
+JUDGEMENT_BUGS: tuple[Bug, ...] = (*FORECASTS, *PODS, *OBJECTIVES, *PROBLEMS, *SINCE)

@@ -41,15 +41,15 @@ SNAPSHOT_BUGS = (
     ),
     _bug(
         "a queue is unserved since the first pod left",
-        "operating/snapshots/queues",
+        "policy/judgement/since",
         "or found[name][0] < at:",
         "or found[name][0] > at:",
         "queues.py::test_a_queue_whose_pods_have_stopped",
     ),
     _bug(
         "a cool-down begins with the look",
-        "operating/snapshots/queues",
-        "return min(now, now + state.cooldown_remaining - length)",
+        "policy/cooldowns",
+        "return min(now, now + queue.cooldown_remaining - length)",
         "return now",
         "queues.py::test_a_queue_that_cools_down",
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from forge_jobs.clients.calls import explained
+from forge_jobs.clients.forecasts import explained
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.actions import ActionState

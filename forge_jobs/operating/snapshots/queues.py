@@ -1,17 +1,18 @@
 """Queues, as a snapshot shows them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from forge_jobs.model.events import EventKind, TimelineEvent, pod_note
+from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.jobs import JobsSeen
-from forge_jobs.policy.cooldowns import next_cooldown
+from forge_jobs.policy.cooldowns import cooldown_began
 from forge_jobs.policy.judgement.problems.snapshot import QueueSeen
+from forge_jobs.policy.judgement.since import left_by_queue
 
 _ZERO = timedelta(0)
 
@@ -32,7 +33,7 @@ def queues_seen(
         if is_live(pod) and not pod.draining:
             for name in pod.pod.queues:
                 servers.setdefault(name, []).append(pod)
-    left = _left(pods, events)
+    left = left_by_queue(pods, events)
     return tuple(
         _seen(now, state, counts[state.name], servers.get(state.name, []), left.get(state.name))
         for state in states
@@ -77,51 +78,6 @@ def _seen(
         served_by=f"pods of version {left[1]}" if left and left[1] else "",
         ungranted_since=None if granted else begun,
         paused_since=(state.paused_since or oldest) if state.paused else None,
-        cooling_since=_cooling_since(now, state),
+        cooling_since=cooldown_began(state, now),
         cooling_until=now + state.cooldown_remaining if state.cooldown_remaining else None,
     )
-
-
-def _cooling_since(now: datetime, state: QueueState) -> datetime | None:
-    """The begin of the cool-down that lasts, which follows from its length and the level.
-
-    Where the upstream gave the length, the begin is not known, and now at the latest.
-    """
-    if state.cooldown_remaining <= _ZERO:
-        return None
-    # As long as the pause that raised the level to what the level is.
-    level = state.cooldown_level - 1
-    length = next_cooldown(state.settings.cooldown, level, _ZERO, None).length
-    return min(now, now + state.cooldown_remaining - length)
-
-
-def _left(
-    pods: Sequence[PodState], events: Sequence[TimelineEvent]
-) -> dict[str, tuple[datetime, str]]:
-    """Queue -> when the last pod left that took work of the queue, and the pod's version."""
-    found: dict[str, tuple[datetime, str]] = {}
-    for at, version, queues in _leaves(pods, events):
-        for name in queues:
-            if name not in found or found[name][0] < at:
-                found[name] = at, version
-    return found
-
-
-def _leaves(
-    pods: Sequence[PodState], events: Sequence[TimelineEvent]
-) -> Iterator[tuple[datetime, str, tuple[str, ...]]]:
-    draining = {each.host_id: each.at for each in events if each.kind is EventKind.POD_DRAINING}
-    for pod in pods:
-        if not is_live(pod) or pod.draining:
-            at = draining.get(pod.pod.host_id, pod.last_beat_at)
-            yield at, pod.pod.version, pod.pod.queues
-    started = {
-        each.host_id: pod_note(each.detail) for each in events if each.kind is EventKind.POD_STARTED
-    }
-    for event in events:
-        if event.kind is EventKind.POD_STOPPED:
-            note = pod_note(event.detail)
-            yield event.at, note.version, note.queues
-        elif event.kind is EventKind.POD_LOST and event.detail in started:
-            note = started[event.detail]
-            yield event.at, note.version, note.queues

@@ -60,15 +60,18 @@ def _without_pods(job: Job, around: Situation) -> Explanation:
 
 def _without_slots(job: Job, takers: Sequence[PodState], around: Situation) -> Explanation:
     text = f"{count(len(takers), 'pod')} of the queue without a slot"
+    begun = max(min(pod.started_at for pod in takers), job.due_at)
     if around.leader is None or around.leader.remaining <= ZERO:
         return Explanation(
             reason=Reason.NO_LEADER,
             text=f"{text}: no coordinator holds the leader lease",
+            since=max(begun, around.now - around.leader.ended_for) if around.leader else begun,
             help=remedies.EXAMINE,
         )
     return Explanation(
         reason=Reason.NO_SLOTS,
         text=f"{text} yet: the coordinator grants them once others have given theirs back",
+        since=begun,
         help=remedies.LOOK_AT_PODS,
         held_by=_holders(job, around),
     )
