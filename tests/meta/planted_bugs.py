@@ -63,7 +63,7 @@ from tests.meta.record_bugs import RECORD_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
 from tests.meta.request_bugs import REQUEST_BUGS
-from tests.meta.restore_bugs import KIN_BUGS, RESTORE_BUGS
+from tests.meta.restore_bugs import FAMILY_BUGS, KIN_BUGS, RESTORE_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
@@ -100,7 +100,7 @@ GROUPS = {
     "postgres": POSTGRES_BUGS,
     "record": RECORD_BUGS,
     "request": REQUEST_BUGS,
-    "restore": (*RESTORE_BUGS, *KIN_BUGS),
+    "restore": (*RESTORE_BUGS, *KIN_BUGS, *FAMILY_BUGS),
     "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
     "list": LIST_BUGS,
     "term": TERM_BUGS,

@@ -146,3 +146,29 @@ KIN_BUGS = (
         ),
     ),
 )
+
+_FAMILY = ("tests/web/test_family.py",)
+_DRAWN = "forge_jobs/web/pages/job/family.py"
+FAMILY_BUGS = (
+    Bug(
+        "family: all children are drawn",
+        _FAMILY,
+        (Edit(_DRAWN, "        for each in jobs[:DRAWN]\n", "        for each in jobs\n"),),
+    ),
+    Bug(
+        "family: a removed parent is a link",
+        _FAMILY,
+        (Edit(_DRAWN, 'job_id="" if each.status is None else each.id', "job_id=each.id"),),
+    ),
+    Bug(
+        "family: no page where a relative does not answer",
+        _FAMILY,
+        (
+            Edit(
+                "forge_jobs/web/pages/jobs.py",
+                "    except Unavailable:\n",
+                "    except KeyError:\n",
+            ),
+        ),
+    ),
+)

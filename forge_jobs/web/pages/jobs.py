@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Page
@@ -19,6 +19,7 @@ from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.job.code import as_command, as_python
 from forge_jobs.web.pages.job.editing import may_edit
+from forge_jobs.web.pages.job.family import LISTED, family_of
 from forge_jobs.web.pages.job.life import strip_of
 from forge_jobs.web.pages.words import pretty, term
 
@@ -121,6 +122,14 @@ async def job_page(visit: Visit) -> Shown:
     if visit.actor.access.payloads and job.attempt:
         log = await visit.operator.job_log(job_id, limit=_LINES)
     pods = {each.pod.host_id: each.pod.label for each in await visit.storage.procs.pods()}
+    try:
+        family, is_silent = (
+            family_of(job, await visit.operator.job_kin(job_id, limit=LISTED)),
+            False,
+        )
+    except Unavailable:
+        # A job whose relatives are on a silent server is shown all the same.
+        family, is_silent = None, True
     return Shown(
         template="job.html",
         title=f"{job.kind} {job.id[-6:]}",
@@ -136,6 +145,8 @@ async def job_page(visit: Visit) -> Shown:
             "result": None if job.result is None else pretty(job.result),
             "strip": strip_of(life, visit.now),
             "life": life,
+            "family": family,
+            "kin_silent": is_silent,
             "code": _code(visit, job),
             "group": next((each.error_group for each in reversed(job.errors)), ""),
             "pods": pods,
