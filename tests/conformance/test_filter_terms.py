@@ -252,7 +252,7 @@ async def test_a_search_in_texts_reads_a_bounded_number_and_goes_on(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.READ", 200)
-    monkeypatch.setattr("forge_jobs.storage.redis.jobs.filters.WALKED_ON_REDIS", 400)
+    monkeypatch.setattr("forge_jobs.storage.redis.jobs.filters.READ", 400)
     first = await enqueue_one(storage, payload='{"a":1}')
     await storage.jobs.enqueue([new_job() for _ in range(700)])
     last = await enqueue_one(storage, payload='{"a":1}')

@@ -8,13 +8,21 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import After, Cause, JobStatus
-from forge_jobs.model.looks import MOST_BLOCKED, MOST_CANCELLED, MOST_RUNS, JobsAsked, JobsLook
+from forge_jobs.model.looks import (
+    CRASHED_WITHIN,
+    MOST_BLOCKED,
+    MOST_CANCELLED,
+    MOST_RUNS,
+    JobsAsked,
+    JobsLook,
+)
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
+    LEASE,
     QUEUE,
     claim,
     claim_one,
@@ -94,6 +102,23 @@ async def test_jobs_of_each_sort(storage: Storage, lease: PodLease) -> None:
     assert [each.held_by for each in look.blocked] == [(parent,)] * 2
     only = await storage.jobs.look(JobsAsked(held=(QUEUE,)))
     assert only == JobsLook(held=look.held)
+
+
+async def test_crashes_are_looked_for_where_one_was_of_late(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    asked = JobsAsked(crashed=(QUEUE, "nowhere"))
+    first = await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    assert (await storage.jobs.look(asked)).crashed == ()
+    clock.advance(LEASE)
+    assert await revive(storage, claimed)
+    [found] = (await storage.jobs.look(asked)).crashed
+    assert found == (await storage.jobs.get([first]))[first]
+    clock.advance(CRASHED_WITHIN)
+    assert [job.id for job in (await storage.jobs.look(asked)).crashed] == [first]
+    clock.advance(timedelta(minutes=1))
+    assert (await storage.jobs.look(asked)).crashed == ()
 
 
 async def test_the_longest_runs_and_those_that_were_asked_to_stop(

@@ -78,7 +78,7 @@ CLAIM_BUGS = (
     Bug(
         "lists on redis: a call looks at every job",
         _LISTS,
-        (Edit(_REDIS_LISTS, "if looked_at >= WALKED_ON_REDIS:", "if False:"),),
+        (Edit(_REDIS_LISTS, "if looked_at >= most:", "if False:"),),
         "redis",
     ),
     Bug(

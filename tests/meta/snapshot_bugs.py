@@ -14,6 +14,7 @@ def _bug(name: str, module: str, before: str, after: str, test: str) -> Bug:
 
 
 _STORE = "forge_jobs/operating/snapshots/store.py"
+_CRASHES = "tests/conformance/test_looks.py::test_crashes_are_looked_for_where_one_was_of_late"
 _POOLS = ("tests/backends/test_pool_sizes.py",)
 
 SNAPSHOT_BUGS = (
@@ -112,7 +113,7 @@ SNAPSHOT_BUGS = (
     _bug(
         "crashes count for ever",
         "operating/snapshots/jobs",
-        "and error.at > now - _CRASHED_WITHIN",
+        "and error.at > now - CRASHED_WITHIN",
         "",
         "jobs.py::test_processes_die_with_jobs_of_one_kind",
     ),
@@ -315,5 +316,29 @@ SNAPSHOT_BUGS = (
             ),
         ),
         "postgres",
+    ),
+    Bug(
+        "snapshot: every queue is searched for crashes",
+        (_CRASHES,),
+        (
+            Edit(
+                "forge_jobs/storage/sql/jobs/looks/calls.py",
+                "asked = structs.replace(asked, crashed=tuple(crashed))",
+                "del crashed",
+            ),
+        ),
+        "sqlite",
+    ),
+    Bug(
+        "snapshot: on Redis a crash of this minute is not looked for",
+        (_CRASHES,),
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/looks/calls.py",
+                "crashes_since(now), now + MINUTE",
+                "crashes_since(now), now - MINUTE",
+            ),
+        ),
+        "redis",
     ),
 )

@@ -1,7 +1,7 @@
 """Looks: what the list of problems needs of a store, in two calls."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -18,6 +18,9 @@ MOST_EVENTS = 1_000
 
 MOST_BLOCKED, MOST_CRASHED, MOST_HELD, MOST_STARVED = 200, 100, 1_000, 200
 """Jobs of a sort in a look."""
+
+CRASHED_WITHIN = timedelta(minutes=10)
+"""For so long a crash is looked for. Queues whose last crash is older are not searched."""
 
 MOST_RUNS, MOST_CANCELLED = 50, 3
 """Runs in a look: the longest, and of those that were asked to stop the longest."""
@@ -51,7 +54,8 @@ class JobsAsked(Struct, frozen=True, kw_only=True):
     """The queues in which a look searches for each sort of job. What is empty costs nothing.
 
     :param blocked: for blocked jobs
-    :param crashed: for jobs that crashed and have not succeeded since
+    :param crashed: for jobs that crashed and have not succeeded since, if any job of the queue has
+        crashed within ``CRASHED_WITHIN``
     :param held: for waiting jobs, on hold or not
     :param starved: for jobs that wait for a rate limit
     :param runs: look at jobs that run

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec import Struct, structs
 
@@ -10,15 +10,13 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
-from forge_jobs.model.looks import AFTER_CRASHES, JobsAsked, JobsLook
+from forge_jobs.model.looks import AFTER_CRASHES, CRASHED_WITHIN, JobsAsked, JobsLook
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import PodState, WorkerState
 from forge_jobs.model.queues import QueueCounts, RateLimitState
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import CrashesSeen, HeldKind, LimitSeen, RunSeen
 from forge_jobs.storage.protocols import Storage
-
-_CRASHED_WITHIN = timedelta(minutes=10)
 
 
 class HeldChildren(Struct, frozen=True, kw_only=True):
@@ -123,7 +121,7 @@ def _crashes(now: datetime, crashed: Sequence[Job]) -> tuple[CrashesSeen, ...]:
         times[job.queue, job.kind] += [
             error.at
             for error in job.errors
-            if error.cause is Cause.CRASHED and error.at and error.at > now - _CRASHED_WITHIN
+            if error.cause is Cause.CRASHED and error.at and error.at > now - CRASHED_WITHIN
         ]
     return tuple(
         CrashesSeen(queue=queue, kind=kind, crashes=len(found), first_at=min(found))

@@ -1,6 +1,7 @@
 """The searches of a look, the same on every store."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from forge_jobs.model.filters import JobFilter, JobOrder, JobSummary
@@ -8,6 +9,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.looks import (
     AFTER_CRASHES,
+    CRASHED_WITHIN,
     MOST_BLOCKED,
     MOST_CANCELLED,
     MOST_CRASHED,
@@ -49,6 +51,11 @@ def searches(asked: JobsAsked) -> dict[str, Search]:
         "starved": Search(starved, "due", MOST_STARVED),
     }
     return {name: each for name, each in found.items() if each.which.queues}
+
+
+def crashes_since(now: datetime) -> datetime:
+    """Return the first of the minutes whose crashes a look asks for."""
+    return (now - CRASHED_WITHIN).replace(second=0, microsecond=0)
 
 
 def read_whole(lines: Lines) -> list[JobId]:

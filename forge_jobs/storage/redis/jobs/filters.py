@@ -126,6 +126,10 @@ _BY_TIME: Mapping[JobOrder, _Way] = {
 }
 
 
+READ = 1_000
+"""How many jobs of one call have their texts read. A call reads 50 in a request."""
+
+
 def portions(items: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
     """The items in runs of at most ``size``."""
     return (items[start : start + size] for start in range(0, len(items), size))
@@ -200,9 +204,9 @@ async def _walk(
     positions: dict[str, Place | None] = {db.keys.queue(name): beyond for name in names}
     found: list[tuple[Place, str]] = []
     silent: set[str] = set()
-    looked_at = 0
+    looked_at, most = 0, READ if which.deep else WALKED_ON_REDIS
     while positions:
-        if looked_at >= WALKED_ON_REDIS:
+        if looked_at >= most:
             # Beyond the nearest position some queue may have jobs that were not looked at.
             ends = [at for at in positions.values() if at is not None]
             end = max(ends) if way.is_descending else min(ends)

@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
+from forge_jobs.clock import from_us
 from forge_jobs.errors import PartlyUnavailable
 from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Job
+from forge_jobs.model.jobs import Cause, Job
 from forge_jobs.model.looks import JobsAsked, JobsLook
+from forge_jobs.model.metrics import MINUTE
 from forge_jobs.storage.history.looks import (
     EVENTS_OF_A_RUN,
+    crashes_since,
     longest,
     look_of,
     parents_of,
@@ -21,7 +24,7 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet.pods import read_workers
 from forge_jobs.storage.redis.jobs import read
 from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
-from forge_jobs.storage.redis.jobs.metrics import read_events
+from forge_jobs.storage.redis.jobs.metrics import read_events, summaries
 from forge_jobs.storage.redis.locators.late import LateLocators
 
 
@@ -48,6 +51,8 @@ class ListCalls:
 
     async def look(self, asked: JobsAsked) -> JobsLook:
         db = self._database
+        if asked.crashed:
+            asked = structs.replace(asked, crashed=await self._crashed(asked.crashed))
         lines = {
             name: (await read.list_jobs(db, which, order, None, limit)).jobs
             for name, (which, order, limit) in searches(asked).items()
@@ -64,6 +69,13 @@ class ListCalls:
                 for each in cancelled
             },
         )
+
+    async def _crashed(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues in which a job has crashed of late."""
+        db = self._database
+        now = from_us(await db.run_one("time", db.keys.fleet, [], int))
+        found = await summaries(db, queues, crashes_since(now), now + MINUTE)
+        return tuple(name for name, each in sorted(found.items()) if each.counts.get(Cause.CRASHED))
 
     async def _there(self, ids: Sequence[JobId]) -> Mapping[JobId, Job]:
         """Return jobs that answer: those of silent queues are left out."""

@@ -1,11 +1,15 @@
 """Lists of jobs, as a part of the store of jobs."""
 
 from msgspec import structs
+from sqlalchemy import bindparam, literal, select
 
+from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.filters import MOST_COUNTED, Count, JobFilter, JobOrder, Page
+from forge_jobs.model.jobs import Cause
 from forge_jobs.model.looks import JobsAsked, JobsLook
 from forge_jobs.storage.history.looks import (
     EVENTS_OF_A_RUN,
+    crashes_since,
     longest,
     look_of,
     parents_of,
@@ -13,6 +17,8 @@ from forge_jobs.storage.history.looks import (
     searches,
 )
 from forge_jobs.storage.sql.base.database import Database
+from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.tables import counters
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.read import list_workers
 from forge_jobs.storage.sql.jobs import read
@@ -44,7 +50,22 @@ class ListCalls:
         return await self._database.read(lambda tx: _look(tx, asked))
 
 
+_CRASHED = (
+    select(counters.c.queue)
+    .where(
+        one_of(counters.c.queue, "names"),
+        counters.c.minute >= bindparam("since"),
+        counters.c.name == literal(Cause.CRASHED.value),
+    )
+    .distinct()
+)
+
+
 def _look(tx: Tx, asked: JobsAsked) -> JobsLook:
+    if asked.crashed:
+        at = {"names": list(asked.crashed), "since": to_us(crashes_since(from_us(tx.now)))}
+        crashed = sorted(tx.execute(_CRASHED, at).scalars())
+        asked = structs.replace(asked, crashed=tuple(crashed))
     lines = {
         name: read.list_jobs(tx, which, order, None, limit).jobs
         for name, (which, order, limit) in searches(asked).items()
