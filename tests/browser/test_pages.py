@@ -33,6 +33,7 @@ def pages_of(site: Site) -> dict[str, str]:
         "queue": "/queues/gh",
         "queue-paused": "/queues/mail",
         "pods": "/pods",
+        "pod": f"/pods/{site.scene.pod}",
         "cron": "/cron",
         "schedule": "/cron/nightly",
         "schedule-draft": "/cron/nightly?expression=0+6+*+*+1-5&timezone=Asia/Tokyo",

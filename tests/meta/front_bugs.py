@@ -105,4 +105,25 @@ FRONT_BUGS = (
         "self._glance.get(0.0)",
         "overview.py::test_what_is_ahead_is_read_for_all_viewers_together",
     ),
+    _bug(
+        "pod: gauges of other pods are drawn",
+        "web/pages/charts/gauges.py",
+        "if each.host_id == host_id]",
+        "if host_id]",
+        "pod_page.py::test_gauges_over_time_and_runs_beside_what_is_usual",
+    ),
+    _bug(
+        "queue: the newest waiting jobs are called the oldest",
+        "web/pages/queues.py",
+        'order="due", ',
+        "",
+        "queue_page.py::test_the_oldest_jobs_come_first",
+    ),
+    _bug(
+        "queue: every setting of a change names who made the change",
+        "web/pages/queues.py",
+        "if after[name] != before.get(name):",
+        "if True:",
+        "queue_page.py::test_a_setting_names_who_has_set_it",
+    ),
 )

@@ -51,6 +51,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.jobs: dict[str, str] = {}
+        self.pod = ""
 
 
 @asynccontextmanager
@@ -87,7 +88,8 @@ async def playing(storage: Storage) -> AsyncIterator[Scene]:
         request = EnqueueRequest("mail.send", {"to": "all"}, queue="mail")
         spec = schedule(name, request, expression, timezone="Europe/Berlin")
         await put_schedule(storage.cron, spec)
-    async with runtime.start():
+    async with runtime.start() as handle:
+        scene.pod = handle.host_id
         try:
             await _settled(storage)
             scene.jobs = {

@@ -7,7 +7,11 @@ import httpx
 import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.metrics import MINUTE, Histogram
 from forge_jobs.model.pod_requests import PodVerb
+from forge_jobs.model.processes import PodGauges
+from forge_jobs.model.series import FlowSample
+from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from tests.support.factories import register
@@ -16,6 +20,7 @@ from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
 from tests.web.conftest import ADA, client_of
 from tests.web.scene import playing
+from tests.web.test_charts import columns
 from tests.web.test_pages import page
 
 pytestmark = pytest.mark.anyio
@@ -74,3 +79,56 @@ async def test_stacks_are_shown_in_the_page_of_the_answer(sqlite: Storage) -> No
         assert "which runs the event loop" in unescape(
             await page(client, f"/pods/{handle.host_id}")
         )
+
+
+async def test_gauges_over_time_and_runs_beside_what_is_usual(storage: Storage) -> None:
+    lease = await register(storage, queues=("images",), kinds=("image.crop",))
+    other = await register(storage, queues=("images",))
+    now = await storage.cron.now()
+    minute = now.replace(second=0, microsecond=0)
+    for ago, percent in ((5, 40.0), (4, 80.0)):
+        await storage.procs.record_gauges(lease, minute - ago * MINUTE, gauges(percent))
+    await storage.procs.record_gauges(other, minute - 4 * MINUTE, gauges(99.0))
+    async with client_of(dashboard(storage, authorize=lambda _: ADA)) as client:
+        text = await page(client, f"/pods/{lease.host_id}")
+        cpu = columns(text, "cpu")
+        assert [each for each in cpu["cpu"] if each != "\u2013"] == ["40", "80"]
+        assert set(columns(text, "memory")["memory"]) == {"200", "\u2013"}
+        assert set(columns(text, "lag")["lag"]) == {"2 ms", "\u2013"}
+        assert "80" in columns(await page(client, f"/pods/{lease.host_id}?over=6h"), "cpu")["cpu"]
+        await page(client, f"/pods/{lease.host_id}?over=30d", 400)
+
+
+async def test_a_run_is_beside_its_usual_length_and_its_progress(sqlite: Storage) -> None:
+    app = dashboard(sqlite, authorize=lambda _: ADA)
+    async with playing(sqlite), client_of(app) as client:
+        minute = (await sqlite.cron.now()).replace(second=0, microsecond=0)
+        length = Histogram({bucket_of(0.01): 20})
+        flow = FlowSample(
+            queue="images",
+            kind="image.crop",
+            minute=minute - MINUTE,
+            counts={"succeeded": 20},
+            delay=length,
+            processing=length,
+            total=length,
+        )
+        assert not await sqlite.jobs.add_flows([flow])
+        [pod] = set(re.findall(r'href="(/pods/[^"]+)"', await page(client, "/pods")))
+
+        async def is_shown() -> bool:
+            text = (await page(client, pod)).partition("<h2>Runs")[2]
+            return "62 %" in text and "10 ms" in text
+
+        await wait_until(is_shown, description="progress and the usual length are shown")
+
+
+def gauges(percent: float) -> PodGauges:
+    return PodGauges(
+        cpu_percent=percent,
+        memory_bytes=200 << 20,
+        disk_free_bytes=9 << 30,
+        store_latency_ms=1.5,
+        loop_lag_ms=2.0,
+        running=3,
+    )

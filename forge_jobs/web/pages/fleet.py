@@ -1,13 +1,25 @@
 """The pages of pods, rate limits and the store."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from forge_jobs.errors import Forbidden, NotFound
+from forge_jobs.errors import Forbidden, NotFound, PartlyUnavailable
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.metrics import MINUTE
+from forge_jobs.model.processes import WorkerState
+from forge_jobs.model.progress import JobState
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.health.findings import Finding
 from forge_jobs.operating.health.stores import CallsView, facts_of
 from forge_jobs.operating.pods.documents import PodRequestView
+from forge_jobs.web.pages.charts.gauges import (
+    SPANS,
+    gauge_charts,
+    of_pod,
+    span_of_pod,
+    usual_runs,
+)
 from forge_jobs.web.pages.deeds import POD_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.past.views import pods_page_then
@@ -54,18 +66,50 @@ async def pod_page(visit: Visit) -> Shown:
     fitting = {"live": ("show_stacks", "quiet_pod", "stop_pod"), "draining": ("show_stacks",)}
     fitting["quiet"] = ("show_stacks", "resume_pod", "stop_pod")
     names = fitting.get(pod.standing, ()) if access.queues is None else ()
+    span = span_of_pod(visit.parameter("over"), visit.now)
+    minutes = await visit.storage.procs.gauges(span.since, span.until + MINUTE)
     return Shown(
         template="pod.html",
         title=pod.pod.label or host_id[-6:],
         command="forge-jobs pods --json",
         values={
             "pod": pod,
-            "runs": sorted(runs, key=lambda each: each.started_at),
+            "runs": await _runs(visit, sorted(runs, key=lambda each: each.started_at)),
+            "charts": gauge_charts(span, of_pod(minutes, pod.pod.host_id)),
+            "spans": [(name, name == span.name) for name in SPANS],
             "deeds": allowed(access, POD_DEEDS, names),
             "asked": asked,
             "may_cancel": access.allows("cancel_jobs"),
         },
     )
+
+
+async def _runs(visit: Visit, workers: Sequence[WorkerState]) -> list[dict[str, Any]]:
+    """Return the running jobs with their progress, and how long their kinds usually run."""
+    usual = await usual_runs(
+        visit.storage, visit.now, {(each.queue, each.kind) for each in workers}
+    )
+    states: Mapping[JobId, JobState] = {}
+    if workers:
+        try:
+            states = await visit.storage.jobs.states([each.job_id for each in workers])
+        except PartlyUnavailable as error:
+            states = error.found
+    found = []
+    for each in workers:
+        state = states.get(each.job_id)
+        longest = usual.get((each.queue, each.kind))
+        ran = visit.now - each.started_at
+        found.append(
+            {
+                "run": each,
+                "ran": ran,
+                "usual": longest,
+                "is_long": longest is not None and ran.total_seconds() > max(longest, 1),
+                "share": state.progress.fraction if state and state.progress else None,
+            }
+        )
+    return found
 
 
 async def limits_page(visit: Visit) -> Shown:

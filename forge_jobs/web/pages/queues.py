@@ -1,15 +1,23 @@
 """The pages of queues: the list, and one queue."""
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import json
 
 from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.metrics import HOUR, MINUTE
+from forge_jobs.model.series import SeriesAsk
+from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted
+from forge_jobs.policy.percentiles import percentile, total_seconds
 from forge_jobs.web.pages.board import read_rows, with_objectives
+from forge_jobs.web.pages.charts.figures import total
 from forge_jobs.web.pages.charts.over_time import over_time
 from forge_jobs.web.pages.charts.spans import span_of
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
@@ -18,7 +26,9 @@ from forge_jobs.web.pages.past.views import queues_then
 from forge_jobs.web.pages.words import length, number, term
 
 _ZERO = timedelta(0)
+_DAY = timedelta(days=1)
 _LISTED = 10
+_KINDS_READ = 50
 _COUNTED = (
     ("Retrying", "failed"),
     ("Blocked", "blocked"),
@@ -68,7 +78,7 @@ async def queue_page(visit: Visit) -> Shown:
     given = {key: value for key, value in visit.request.query_params.items() if key != "at"}
     over, _ = await over_time(visit, span_of(given, visit.now), name)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
-    page = await visit.operator.list_jobs(waiting, limit=_LISTED)
+    page = await visit.operator.list_jobs(waiting, order="due", limit=_LISTED)
     objective = None
     if queue.settings.objective:
         stands = (await visit.operator.list_objectives()).objectives
@@ -84,7 +94,8 @@ async def queue_page(visit: Visit) -> Shown:
             "deeds": _deeds(visit, queue),
             "figures": _figures(visit, queue),
             **over,
-            "settings": _settings(queue),
+            "settings": _settings(queue, over["actions"], visit.now),
+            "kinds": await _kinds(visit, name),
             "objective": _objective(objective) if objective else None,
             "may_set": visit.actor.access.allows("set_queue"),
             "waiting": page.jobs,
@@ -159,12 +170,50 @@ def _figures(visit: Visit, queue: QueueView) -> list[dict[str, str]]:
     ]
 
 
-def _settings(queue: QueueView) -> list[dict[str, str]]:
+async def _kinds(visit: Visit, queue: str) -> list[dict[str, Any]]:
+    """Return the kinds that took most time in the last day, in two calls."""
+    totals = await visit.storage.jobs.flow_totals()
+    known = sorted(
+        (each for each in totals if each.queue == queue and each.kind),
+        key=lambda each: -sum(each.counts.values()),
+    )
+    names = [each.kind for each in known[:_KINDS_READ]]
+    if not names:
+        return []
+    since = (visit.now - _DAY).replace(minute=0, second=0, microsecond=0)
+    asked = [
+        SeriesAsk(since=since, until=visit.now + MINUTE, step=HOUR, queue=queue, kind=name)
+        for name in names
+    ]
+    found: list[dict[str, Any]] = []
+    for name, steps in zip(names, await visit.storage.jobs.many_series(asked), strict=True):
+        runs = total(steps, lambda step: step.processing)
+        if runs.counts:
+            found.append(
+                {
+                    "kind": name,
+                    "runs": sum(runs.counts.values()),
+                    "seconds": total_seconds(runs),
+                    "p50": percentile(runs, 0.5),
+                    "p95": percentile(runs, 0.95),
+                }
+            )
+    found.sort(key=lambda each: -each["seconds"])
+    used = sum(each["seconds"] for each in found) or 1.0
+    return [each | {"share": each["seconds"] / used} for each in found[:_LISTED]]
+
+
+def _settings(
+    queue: QueueView, actions: Iterable[ActionView], now: datetime
+) -> list[dict[str, str]]:
+    setters = _setters(queue.name, actions, now)
     settings = queue.settings
     kept = settings.retention
 
     def by(name: str) -> str:
-        return "an operator" if name in queue.overridden else "code or default"
+        if name not in queue.overridden:
+            return "code or default"
+        return setters.get(name, "an operator")
 
     cooldown = settings.cooldown
     pauses = f"from {length(cooldown.base)} to {length(cooldown.cap)}"
@@ -179,6 +228,19 @@ def _settings(queue: QueueView) -> list[dict[str, str]]:
         ("Objective", settings.objective or "none", "objective"),
     ]
     return [{"name": name, "value": value, "by": by(key)} for name, value, key in rows]
+
+
+def _setters(queue: str, actions: Iterable[ActionView], now: datetime) -> dict[str, str]:
+    """Return who has set which setting and when, as far as the newest actions tell."""
+    found: dict[str, str] = {}
+    for each in actions:
+        if each.verb != "set_queue" or each.target != queue or each.at is None:
+            continue
+        before, after = (json.decode(text or "{}") for text in (each.before, each.after))
+        for name in after:
+            if after[name] != before.get(name):
+                found.setdefault(name, f"{each.actor}, {length(now - each.at)} ago")
+    return found
 
 
 def _kept(age: timedelta, most: int | None) -> str:

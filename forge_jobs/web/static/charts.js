@@ -35,7 +35,7 @@
 
   const zoom = (chart) => {
     const { left, width } = chart.select;
-    if (width < 5) return;
+    if (width < 5 || !("zoom" in holder.dataset)) return;
     const text = (at) => new Date(at * 1000).toISOString().slice(0, 16) + "Z";
     const since = chart.posToVal(left, "x");
     const until = Math.max(chart.posToVal(left + width, "x"), since + 120);
@@ -62,7 +62,9 @@
     const series = [{}];
     const data = [times];
     lines.forEach((line, index) => {
-      const shared = { scale: line.seconds ? "s" : "y", stroke: colours[index], points: { show: false } };
+      // A line of one value would not be seen.
+      const isAlone = line.values.filter((value) => value !== null).length === 1;
+      const shared = { scale: line.seconds ? "s" : "y", stroke: colours[index], points: { show: isAlone, size: 5 } };
       series.push({ ...shared, width: 1.6, dash: line.mark.startsWith("run") ? [4, 2] : undefined });
       data.push(line.values);
     });

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from forge_jobs.operating.access import Right
+from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.web.pages.audit import sentence
 from forge_jobs.web.pages.charts import figures
 from forge_jobs.web.pages.charts.drawing import Chart
@@ -24,9 +25,11 @@ async def over_time(
     """
     reading = await _reading(visit, span, queue)
     drawn = await _charts(visit, span, reading, queue)
+    marks, actions = await _marks(visit, span, queue) if drawn else ([], ())
     values = {
         "charts": drawn,
-        "marks": await _marks(visit, span, queue) if drawn else [],
+        "marks": marks,
+        "actions": actions,
         **_bar(visit, span, ("queues", queue) if queue else ("",)),
     }
     return values, reading[0] if reading else ()
@@ -50,7 +53,8 @@ async def _charts(
     return figures.charts(span, reading, found.groups)
 
 
-async def _marks(visit: Visit, span: Span, queue: str) -> list[Mark]:
+async def _marks(visit: Visit, span: Span, queue: str) -> tuple[list[Mark], Sequence[ActionView]]:
+    """Return the marks, and the newest actions."""
     events = (await visit.reader.fleet()).events
     actions = (await visit.operator.list_actions(limit=_ACTIONS)).actions
     did = [
@@ -63,7 +67,7 @@ async def _marks(visit: Visit, span: Span, queue: str) -> list[Mark]:
         for each in actions
         if each.at is not None and (not queue or queue in (each.target, *each.queues))
     ]
-    return marks_of(span, marks_of_events(events), did)
+    return marks_of(span, marks_of_events(events), did), actions
 
 
 def _bar(visit: Visit, span: Span, page: Sequence[str]) -> dict[str, Any]:
