@@ -13,6 +13,10 @@ Surface = Literal["web", "command", "api", "code"]
 """The surface that an actor uses."""
 
 
+REVEAL_JOB = "reveal_job"
+"""The action that shows what is hidden from everybody else. ``*`` does not stand for this one."""
+
+
 class Right(StrEnum):
     """The right that an operation needs."""
 
@@ -28,7 +32,7 @@ class Access(Struct, frozen=True, kw_only=True):
 
     :param read: look at jobs, queues, pods, schedules and limits
     :param actions: names of the actions that are allowed, as ``{"cancel_jobs"}``. ``{"*"}`` allows
-        all of them. They need ``read``
+        all of them except ``reveal_job``, which has to be named. They need ``read``
     :param queues: names of the only queues that are open to the actor, with their jobs and
         schedules. None: all are. What concerns the whole installation needs None
     :param payloads: see payloads, results, metadata, log lines and the messages of errors, in
@@ -52,6 +56,8 @@ class Access(Struct, frozen=True, kw_only=True):
 
     def allows(self, action: str) -> bool:
         """Return whether the access allows an action of the table of operations."""
+        if action == REVEAL_JOB:
+            return self.read and self.payloads and action in self.actions
         return self.read and ("*" in self.actions or action in self.actions)
 
     def has(self, right: Right) -> bool:
@@ -73,7 +79,7 @@ def _names(field: str, given: object) -> frozenset[str]:
     return frozenset(given)
 
 
-ALL = Access(actions=frozenset({"*"}), payloads=True)
+ALL = Access(actions=frozenset({"*", REVEAL_JOB}), payloads=True)
 """The access that allows everything."""
 
 

@@ -1,15 +1,18 @@
 """The base of all parts of an operator."""
 
 from abc import ABC
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Forbidden, NotFound
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import Job
-from forge_jobs.operating.access import Actor, Right
-from forge_jobs.operating.hiding import hide_texts, shown
+from forge_jobs.model.queries.terms import InPayload
+from forge_jobs.operating.access import REVEAL_JOB, Actor, Right
+from forge_jobs.operating.hiding import hide_line, hide_texts, shown
+from forge_jobs.operating.redaction import NO_REDACTION, Redaction, clean_line
 from forge_jobs.storage.protocols import Storage
 
 
@@ -19,6 +22,7 @@ class Calls(ABC):
     storage: Storage
     actor: Actor
     client: JobClient
+    redaction: Redaction = NO_REDACTION
 
     def _may_see(self, queue: str) -> None:
         """Refuse a queue that is closed to the actor.
@@ -38,7 +42,7 @@ class Calls(ABC):
 
     def _readable(self, job: Job) -> Job:
         """The job without what the actor must not read."""
-        job = shown(job)
+        job = shown(job, self.redaction)
         return job if self.actor.access.payloads else hide_texts(job)
 
     async def _stored(self, job_id: str) -> Job:
@@ -58,6 +62,7 @@ class Calls(ABC):
         """
         if any(term.name != "group" for term in which.deep):
             self.actor.need(Right.PAYLOADS)
+            self._may_search(which)
         mine = self.actor.access.queues
         if mine is None:
             return which
@@ -66,6 +71,36 @@ class Calls(ABC):
         if not queues:
             return JobFilter(ids=())
         return structs.replace(which, queues=queues)
+
+    def _may_search(self, which: JobFilter) -> None:
+        """Refuse a search for what hidden fields may hold.
+
+        :raises Forbidden: names the right to reveal
+        """
+        if not self.redaction or self.actor.access.allows(REVEAL_JOB):
+            return
+        for term in which.deep:
+            looks = not isinstance(term, InPayload) or self.redaction.looks_into(term.path)
+            if looks and term.name != "group":
+                raise Forbidden(self.actor.name, Right.ACTIONS.value, REVEAL_JOB)
+
+    async def _lines(self, lines: Sequence[JobSummary]) -> tuple[JobSummary, ...]:
+        """Lines of jobs as the actor may read them."""
+        if not self.actor.access.payloads:
+            return tuple(hide_line(line) for line in lines)
+        ids = [line.id for line in lines if line.last_error] if self.redaction else []
+        if not ids:
+            return tuple(lines)
+        jobs = await self.storage.jobs.get(ids)
+        return tuple(
+            clean_line(line, self.redaction.texts(jobs[line.id]))
+            if line.id in jobs
+            # Of a job that is gone nothing says what the error may hold.
+            else hide_line(line)
+            if line.last_error
+            else line
+            for line in lines
+        )
 
 
 def missing(job_id: str) -> NotFound:

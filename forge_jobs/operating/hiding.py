@@ -8,6 +8,7 @@ from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import JobSummary, Page
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.progress import JobState
+from forge_jobs.operating.redaction import NO_REDACTION, Redaction, clean_job
 from forge_jobs.privacy.secrets import HIDDEN, ORIGIN, SECRETS, readable
 
 OURS = frozenset({ORIGIN, SECRETS})
@@ -16,15 +17,20 @@ OURS = frozenset({ORIGIN, SECRETS})
 _HIDDEN_JSON = f'"{HIDDEN}"'
 
 
-def shown(job: Job) -> Job:
-    """The job without what people must not read: secrets, and encrypted texts."""
+def shown(job: Job, redaction: Redaction = NO_REDACTION) -> Job:
+    """The job without what people must not read: secrets, hidden fields, and encrypted texts."""
     result = job.result
-    return structs.replace(
+    metadata = {key: text for key, text in job.metadata.items() if key not in OURS}
+    if redaction:
+        hidden = [key for key in metadata if redaction.hides((key,))]
+        metadata |= dict.fromkeys(hidden, HIDDEN)
+    shown_job = structs.replace(
         job,
-        payload=readable(job.payload, job.metadata),
-        result=None if result is None else readable(result, {}),
-        metadata={key: text for key, text in job.metadata.items() if key not in OURS},
+        payload=readable(job.payload, redaction.marks(job.payload, job.metadata)),
+        result=None if result is None else readable(result, redaction.marks(result, {})),
+        metadata=metadata,
     )
+    return clean_job(shown_job, redaction.texts(job)) if redaction else shown_job
 
 
 def hide_texts(job: Job) -> Job:

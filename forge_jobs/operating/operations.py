@@ -61,6 +61,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("delete_jobs", "jobs delete", "POST /jobs/delete", "/jobs"),
     _act("release_held_jobs", "jobs release-held", "POST /jobs/release-held", "/jobs"),
     _act("run_jobs_now", "jobs run-now", "POST /jobs/run-now", "/jobs"),
+    _act("reveal_job", "jobs reveal", f"POST {_JOB}/reveal", f"{_OF_JOB}/reveal"),
     _act("edit_job", "jobs edit", f"PATCH {_JOB}", f"{_OF_JOB}/edit", "edit_job"),
     _read("preview_action", "jobs cancel", "/actions/preview", "/jobs"),
     _act("apply_action", "jobs cancel", "POST /actions", "/jobs", "undo_action"),

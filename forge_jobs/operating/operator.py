@@ -1,5 +1,6 @@
 """The one operator under all surfaces."""
 
+from collections.abc import Collection
 from types import TracebackType
 
 from forge_jobs.clients.client import JobClient
@@ -13,6 +14,7 @@ from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.jobs.exporting import ExportCalls
 from forge_jobs.operating.pods.calls import PodCalls
+from forge_jobs.operating.redaction import Redaction
 from forge_jobs.operating.settings.limits import LimitCalls
 from forge_jobs.operating.settings.queues import QueueCalls
 from forge_jobs.operating.settings.schedules import ScheduleCalls
@@ -46,6 +48,9 @@ class Operator(
     :param actor: who operates, from where, and what that one may do
     :param handlers: as of a ``JobClient``: payloads of their kinds are checked at the enqueue
     :param router: as of a ``JobClient``
+    :param redact: names of fields that are hidden as secrets are, for jobs whose handler marks no
+        ``Secret``: ``password``, or ``card.number`` for the number of a card
+    :raises InvalidInput: a parameter has a wrong type
     """
 
     def __init__(
@@ -55,11 +60,13 @@ class Operator(
         *,
         handlers: HandlerRegistry | None = None,
         router: Router | None = None,
+        redact: Collection[str] | Redaction = (),
     ) -> None:
         self.storage = check_storage(storage)
         if not isinstance(actor, Actor):
             raise InvalidInput("actor", f"is {a_type(actor)}", "give Actor(name=...)")
         self.actor = actor
+        self.redaction = redact if isinstance(redact, Redaction) else Redaction(redact)
         self.handlers = handlers
         self.client = JobClient(storage, handlers, router=router)
 

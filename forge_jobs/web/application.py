@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forge_jobs.errors import ForgeJobsError, InvalidInput, a_type
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.operations import API
+from forge_jobs.operating.redaction import Redaction
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.access import Authorize, actor_of
 from forge_jobs.web.api.routes import SLASH, api_routes
@@ -35,6 +36,7 @@ def dashboard(
     *,
     authorize: Authorize,
     hosts: Collection[str] | None = None,
+    redact: Collection[str] = (),
 ) -> ASGIApp:
     """Return the HTTP API and the dashboard as an ASGI application.
 
@@ -49,6 +51,8 @@ def dashboard(
         what that one may do. None refuses. May be ``async def``
     :param hosts: names that a Host header may have, beside addresses and ``localhost``. None: any,
         which is for host applications that check the header
+    :param redact: names of fields that are hidden on pages and in the API, in payloads, results,
+        metadata, errors and logs, as fields marked ``Secret`` are: ``["password", "card.number"]``
     :raises InvalidInput: a parameter has the wrong type
     """
     if not (isinstance(storage, Storage) or callable(storage)):
@@ -57,7 +61,7 @@ def dashboard(
     if not callable(authorize):
         fix = "give a function of the request that returns an Access or None"
         raise InvalidInput("authorize", f"is {a_type(authorize)}", fix)
-    return Guard(_Application(Source(storage), authorize), hosts=hosts)
+    return Guard(_Application(Source(storage, Redaction(redact)), authorize), hosts=hosts)
 
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -70,7 +74,8 @@ class _Application:
         self._authorize = authorize
         self._source = source
         routes: list[BaseRoute] = [*probes(source), metrics_route(source)]
-        routes += [live_route(source), *api_routes(source), *page_routes(source)]
+        live = live_route(source, with_messages=not source.redaction)
+        routes += [live, *api_routes(source), *page_routes(source)]
         self._routes = Starlette(
             routes=routes,
             exception_handlers={

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+from forge_jobs.operating.access import Actor
+from forge_jobs.operating.operator import Operator
+from forge_jobs.operating.redaction import NO_REDACTION, Redaction
 from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.problems import unavailable
@@ -11,11 +14,12 @@ StorageSource = Storage | Callable[[], Storage | None]
 
 
 class Source:
-    """Gives the storage to requests."""
+    """Gives the storage and operators to requests."""
 
-    def __init__(self, storage: StorageSource) -> None:
+    def __init__(self, storage: StorageSource, redaction: Redaction = NO_REDACTION) -> None:
         self._storage = storage
         self._reader: Reader | None = None
+        self.redaction = redaction
 
     def storage(self) -> Storage:
         """Return the storage.
@@ -41,3 +45,10 @@ class Source:
         if self._reader is None or self._reader.storage is not storage:
             self._reader = Reader(storage)
         return self._reader
+
+    def operator(self, actor: Actor) -> Operator:
+        """Return the operator of a caller.
+
+        :raises Refused: the program has not opened the storage yet
+        """
+        return Operator(self.storage(), actor, redact=self.redaction)

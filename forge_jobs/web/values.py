@@ -18,9 +18,12 @@ def tagged(
 ) -> Response:
     """Return the body with an ETag, or 304 when the caller has the same body already."""
     etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    if request.method not in ("GET", "HEAD"):
+        # What a request has done, or has revealed, is kept by no cache.
+        return Response(body, headers={"Cache-Control": "no-store"}, media_type=media_type)
     headers = {"ETag": etag, "Cache-Control": cache}
     known = request.headers.get("if-none-match", "")
     given = [each.strip().removeprefix("W/") for each in known.split(",")]
-    if request.method in ("GET", "HEAD") and (etag in given or given == ["*"]):
+    if etag in given or given == ["*"]:
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=media_type)

@@ -78,7 +78,7 @@ EDIT_BUGS = [
     ),
     _called(
         "an undo overwrites a later edit",
-        "if not _has(job, new, action.after):",
+        "if not _has(job, new, action.after, self.redaction):",
         "if False:",
         "an_undo_is_refused_when_the_value_was_changed_since",
     ),

@@ -118,6 +118,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         **{"run_jobs_now": ids, "list_jobs": (), "queue_stats": (), "list_queues": ()},
         "count_jobs": (),
         "edit_job": (jobs[queue], JobEdit(priority=3)),
+        "reveal_job": (jobs[queue],),
         "list_errors": (),
         "get_error": (queue, jobs[f"group of {queue}"]),
         "what_if": (queue,),

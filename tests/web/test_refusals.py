@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from forge_jobs.operating.access import ALL
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from forge_jobs.web.alone.sign_in import FAILURES, SignIn
@@ -194,7 +195,8 @@ async def test_an_unknown_parameter_is_400_on_every_route(sqlite: Storage, bound
 )
 async def test_an_unknown_name_is_404_on_every_route(storage: Storage, bound: Bound) -> None:
     name = bound.operation.name
-    async with client_of(dashboard(storage, authorize=lambda _: ADA)) as client:
+    boss = Actor(name="ada", access=ALL)
+    async with client_of(dashboard(storage, authorize=lambda _: boss)) as client:
         body = _BODIES.get(name, {}) if bound.body is not None else None
         answer: httpx.Response = await client.request(
             bound.method,

@@ -33,7 +33,7 @@ def basic(name: str, secret: str) -> str:
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
     path = tmp_path / "users.json"
-    write_user(path, User(name="ada", password=STORED, actions=("*",), payloads=True))
+    write_user(path, User(name="ada", password=STORED, actions=("*", "reveal_job"), payloads=True))
     write_user(path, User(name="ci", token=STORED, queues=("gh",)))
     return path
 

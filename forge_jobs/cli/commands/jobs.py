@@ -13,6 +13,7 @@ from ulid import ULID
 from forge_jobs.cli.commands.job_logs import logs
 from forge_jobs.cli.commands.operating.edit import edit
 from forge_jobs.cli.commands.operating.kin import kin
+from forge_jobs.cli.commands.operating.reveal import reveal
 from forge_jobs.cli.commands.operating.timeline import timeline
 from forge_jobs.cli.failures import FAILED
 from forge_jobs.cli.options import (
@@ -48,6 +49,7 @@ def jobs() -> None:
 
 jobs.add_command(logs)
 jobs.add_command(edit)
+jobs.add_command(reveal)
 jobs.add_command(timeline)
 jobs.add_command(kin)
 

@@ -74,6 +74,13 @@ _users_option: Callable[[Callable[..., T]], Callable[..., T]] = click.option(
     metavar="ADDRESS,...",
     help="The addresses of that proxy (FORGE_WEB_PROXY_FROM).",
 )
+@click.option(
+    "--redact",
+    default="",
+    envvar="FORGE_WEB_REDACT",
+    metavar="NAME,...",
+    help="Fields that are hidden, as password,card.number (FORGE_WEB_REDACT).",
+)
 @deployment_options
 @click.pass_context
 def web(
@@ -86,6 +93,7 @@ def web(
     allowed: str,
     proxy_header: str,
     proxy_from: str,
+    redact: str,
 ) -> None:
     """Serve the dashboard and the HTTP API until a signal."""
     if context.invoked_subcommand is not None:
@@ -100,6 +108,7 @@ def web(
         port=port,
         users=users,
         allowed_hosts=_names(allowed),
+        redact=_names(redact),
         proxy_header=proxy_header,
         proxy_from=_names(proxy_from),
     )

@@ -27,7 +27,6 @@ from forge_jobs.operating.actions.previews import (
 )
 from forge_jobs.operating.actions.recording import VERBS
 from forge_jobs.operating.actions.values import value_of
-from forge_jobs.operating.hiding import hide_line
 
 RESTORE = "restore_jobs"
 """The operation that takes a cancel back."""
@@ -58,9 +57,7 @@ class ActionCalls(EditCalls):
         children, schedules, keys = await others(self.storage, found)
         if self.actor.access.queues is not None:
             children = ()
-        samples = found.newest[:SAMPLES]
-        if not self.actor.access.payloads:
-            samples = [hide_line(job) for job in samples]
+        samples = await self._lines(found.newest[:SAMPLES])
         ticket = Ticket(
             action_id=new_job_id(),
             verb=verb,
@@ -74,7 +71,7 @@ class ActionCalls(EditCalls):
             which=meant,
             count=found.count,
             more=found.more,
-            samples=tuple(samples),
+            samples=samples,
             refused={Refusal(name): number for name, number in found.refused.items()},
             children=children,
             schedules=schedules,

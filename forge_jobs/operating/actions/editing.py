@@ -23,6 +23,7 @@ from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import widened
 from forge_jobs.operating.hiding import OURS
+from forge_jobs.operating.redaction import NO_REDACTION, Redaction
 from forge_jobs.privacy.encryption import is_encrypted
 from forge_jobs.privacy.secrets import readable, with_secrets_of
 from forge_jobs.storage.protocols import Storage
@@ -104,8 +105,8 @@ class EditCalls(RecordedCalls):
             EDIT_JOB,
             target=job.id,
             concerns=(job.queue,),
-            before=_record(before, changed, job.metadata),
-            after=_record(after, changed, job.metadata, is_secret=is_secret),
+            before=_record(before, changed, self._marks(job)),
+            after=_record(after, changed, self._marks(job, after), is_secret=is_secret),
             reason=reason,
             undoes=undoes,
         )
@@ -128,7 +129,7 @@ class EditCalls(RecordedCalls):
                 f"the edit {action.id} has changed a secret, and no record keeps secrets"
             )
         job = await self._stored(action.target)
-        if not _has(job, new, action.after):
+        if not _has(job, new, action.after, self.redaction):
             raise Conflict(
                 f"job {job.id} was changed since the action {action.id}; look at what is there "
                 "now, and edit what you want"
@@ -136,7 +137,7 @@ class EditCalls(RecordedCalls):
         values = {name: getattr(old, name) for name in _names(new)}
         if "payload" in values:
             text = bytes(values["payload"]).decode()
-            values["payload"], _ = with_secrets_of(text, job.payload, job.metadata)
+            values["payload"], _ = with_secrets_of(text, job.payload, self._marks(job))
         if "metadata" in values:
             values["metadata"] = {**values["metadata"], **_ours(job.metadata)}
         after = structs.replace(content_of(job), **values)
@@ -147,6 +148,12 @@ class EditCalls(RecordedCalls):
         action = record.action
         if not self.actor.access.payloads:
             action = structs.replace(action, before="", after="")
+        else:
+            action = structs.replace(
+                action,
+                before=self.redaction.document(action.before),
+                after=self.redaction.document(action.after),
+            )
         view: ActionView = widened(
             ActionView,
             action,
@@ -158,6 +165,11 @@ class EditCalls(RecordedCalls):
             refused=sum(sum(part.refused.values()) for part in record.parts),
         )
         return view
+
+    def _marks(self, job: Job, after: JobContent | None = None) -> Mapping[str, str]:
+        """The metadata of a job with the places of hidden fields."""
+        payload = job.payload if after is None else after.payload
+        return self.redaction.marks(payload, job.metadata)
 
     def _edited(self, job: Job, edit: JobEdit, now: datetime) -> tuple[JobContent, bool]:
         """Return the content that an edit asks for, checked, and whether a secret changes."""
@@ -175,7 +187,7 @@ class EditCalls(RecordedCalls):
                     "cancel the job and enqueue another"
                 )
             text = check_json_text("payload", bytes(wanted["payload"]).decode("utf-8"))
-            payload, is_secret = with_secrets_of(text, job.payload, job.metadata)
+            payload, is_secret = with_secrets_of(text, job.payload, self._marks(job))
         checked = self._checked(job, payload, wanted)
         if "payload" in wanted:
             wanted["payload"] = checked.payload
@@ -231,9 +243,10 @@ async def is_edited(storage: Storage, action: Action) -> bool:
     return job is not None and not new.secrets and _has(job, new, action.after)
 
 
-def _has(job: Job, recorded: _Recorded, text: str) -> bool:
+def _has(job: Job, recorded: _Recorded, text: str, redaction: Redaction = NO_REDACTION) -> bool:
     """Return whether a job has what the text of a record says."""
-    return _record(content_of(job), _names(recorded), job.metadata) == text
+    marks = redaction.marks(job.payload, job.metadata)
+    return _record(content_of(job), _names(recorded), marks) == redaction.document(text)
 
 
 def _names(recorded: _Recorded) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class BoardCalls(StoreCalls):
         runs = []
         for each in workers:
             state = states.get(each.job_id)
-            if not self.actor.access.payloads:
+            if self.redaction or not self.actor.access.payloads:
                 state = hide_state(state)
             runs.append(
                 Run(

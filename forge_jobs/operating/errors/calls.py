@@ -1,6 +1,7 @@
 """Reads of failures in groups."""
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from forge_jobs.operating.base import Calls
 from forge_jobs.operating.documents import widened
 from forge_jobs.operating.errors.documents import ErrorView
 from forge_jobs.policy.explanations import name_of
+from forge_jobs.privacy.secrets import HIDDEN
 from forge_jobs.storage.cursors import check_limit
 from forge_jobs.storage.history.failures import Place, place_of
 
@@ -70,8 +72,20 @@ class ErrorCalls(Calls):
             # A cursor of the store may name a queue that is closed to the actor.
             found = await self._of_queues(mine, span, cursor, limit)
         if self.actor.access.payloads:
-            return found
+            return await self._cleaned(found) if self.redaction else found
         return structs.replace(found, groups=tuple(_without_texts(each) for each in found.groups))
+
+    async def _cleaned(self, found: ErrorGroups) -> ErrorGroups:
+        """The groups with messages of jobs whose hidden fields are known, else without."""
+        ids = {job_id for group in found.groups for job_id in group.jobs}
+        stored = await self.storage.jobs.get(sorted(ids)) if ids else {}
+        jobs = {job_id: self._readable(job) for job_id, job in stored.items()}
+        groups = []
+        for group in found.groups:
+            newest = _newest(group, [jobs[each] for each in group.jobs if each in jobs])
+            message = HIDDEN if newest is None else newest[1].message
+            groups.append(structs.replace(group, message=message))
+        return structs.replace(found, groups=tuple(groups))
 
     async def get_error(self, queue: str, group: str, *, over: timedelta = _HOUR) -> ErrorView:
         """A group of failures: the newest of them whole, and what became of the jobs.
@@ -93,6 +107,8 @@ class ErrorCalls(Calls):
         job, error = newest if newest is not None else (None, None)
         if not self.actor.access.payloads:
             found = _without_texts(found)
+        elif self.redaction:
+            found = structs.replace(found, message=HIDDEN if error is None else error.message)
         labels = {pod.pod.host_id: pod for pod in await self.storage.procs.pods()}
         ran = [labels[job.host_id] for job in jobs if job.host_id in labels]
         gone = sum(job.host_id not in labels for job in jobs)
@@ -159,14 +175,18 @@ class ErrorCalls(Calls):
     async def _newest_of(self, group: ErrorGroup) -> tuple[Job, ErrorRecord] | None:
         """The newest failure that a job of the group still has, as people may read it."""
         stored = await self.storage.jobs.get(group.jobs) if group.jobs else {}
-        found = [
-            (job, error)
-            for job in map(self._readable, stored.values())
-            if job.queue == group.queue
-            for error in job.errors
-            if group.id in {error.error_group, OTHER}
-        ]
-        return max(found, key=lambda each: each[1].at or each[0].enqueued_at, default=None)
+        return _newest(group, map(self._readable, stored.values()))
+
+
+def _newest(group: ErrorGroup, jobs: Iterable[Job]) -> tuple[Job, ErrorRecord] | None:
+    found = [
+        (job, error)
+        for job in jobs
+        if job.queue == group.queue
+        for error in job.errors
+        if group.id in {error.error_group, OTHER}
+    ]
+    return max(found, key=lambda each: each[1].at or each[0].enqueued_at, default=None)
 
 
 def _counted(counts: Counter[str]) -> dict[str, int]:

@@ -1,10 +1,13 @@
 """Reads and changes of jobs."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
+from msgspec import structs
+
 from forge_jobs.clients.forecasts import explained
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.actions import ActionState
 from forge_jobs.model.edges import Kin
@@ -19,15 +22,15 @@ from forge_jobs.model.filters import (
     Page,
     Refusal,
 )
-from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.model.names import check_name
 from forge_jobs.model.progress import JobState, LogPage
-from forge_jobs.operating.access import Right
+from forge_jobs.operating.access import REVEAL_JOB, Right
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.base import missing
 from forge_jobs.operating.documents import widened
-from forge_jobs.operating.hiding import hide_page, hide_state, hide_timeline
+from forge_jobs.operating.hiding import OURS, hide_state, hide_timeline
 from forge_jobs.operating.jobs.documents import (
     Changed,
     JobDeed,
@@ -35,10 +38,13 @@ from forge_jobs.operating.jobs.documents import (
     JobKin,
     JobResult,
     JobView,
+    RevealedJob,
     Timeline,
 )
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, Stats, read_stats
+from forge_jobs.operating.redaction import clean_events, clean_log, clean_state
 from forge_jobs.policy.timelines import spans_of, stage_at
+from forge_jobs.privacy.secrets import SECRETS, readable
 
 _ACTIONS = 1_000
 _ASKED = 20
@@ -61,7 +67,7 @@ class JobCalls(RecordedCalls):
         page = await self.client.list(
             self._within(which or JobFilter()), order=order, cursor=cursor, limit=limit
         )
-        return page if self.actor.access.payloads else hide_page(page)
+        return structs.replace(page, jobs=await self._lines(page.jobs))
 
     async def count_jobs(
         self,
@@ -83,10 +89,12 @@ class JobCalls(RecordedCalls):
         """
         self.actor.need(Right.READ)
         stored = await self._stored(job_id)
-        job = self._readable(stored)
+        job, secrets = self._readable(stored), self._texts(stored)
         events = await self.storage.jobs.events(job_id=job.id)
         state = (await self.storage.jobs.states([job.id])).get(job.id)
         timeline = tuple(timeline_of(job, events))
+        timeline = clean_events(timeline, secrets)
+        state = clean_state(state, secrets) if state else None
         if not self.actor.access.payloads:
             state, timeline = hide_state(state), hide_timeline(timeline)
         return widened(
@@ -95,6 +103,7 @@ class JobCalls(RecordedCalls):
             progress=state.progress if state else None,
             events=timeline,
             version=version_of(stored),
+            is_hidden=self._is_hidden(stored),
         )
 
     async def explain_job(self, job_id: str) -> JobExplanation:
@@ -115,9 +124,12 @@ class JobCalls(RecordedCalls):
         """
         if at is not None and at.tzinfo is None:
             raise InvalidInput("at", "has no time zone", "give an instant with an offset")
-        job = await self._job(job_id)
+        self.actor.need(Right.READ)
+        stored = await self._stored(job_id)
+        job = self._readable(stored)
         told = await self.storage.jobs.events(job_id=job.id, limit=1000)
         events, spans = tuple(timeline_of(job, told)), spans_of(job, told)
+        events = clean_events(events, self._texts(stored))
         if not self.actor.access.payloads:
             events = hide_timeline(events)
         return Timeline(
@@ -190,7 +202,8 @@ class JobCalls(RecordedCalls):
         """
         self.actor.need(Right.PAYLOADS)
         state = await self.job_progress(job_id)
-        return await self.client.log(state.id, attempt=attempt, after=after, limit=limit)
+        page = await self.client.log(state.id, attempt=attempt, after=after, limit=limit)
+        return clean_log(page, await self._texts_of(state.id))
 
     async def job_progress(self, job_id: str) -> JobState:
         """The status, the attempt and the progress of a job.
@@ -202,7 +215,9 @@ class JobCalls(RecordedCalls):
         state = (await self.storage.jobs.states([wanted])).get(wanted)
         if state is None or not self.actor.sees(state.queue):
             raise missing(job_id)
-        return state if self.actor.access.payloads else hide_state(state)
+        if not self.actor.access.payloads:
+            return hide_state(state)
+        return clean_state(state, await self._texts_of(state.id))
 
     async def job_result(self, job_id: str) -> JobResult:
         """The result of a job, None when there is none.
@@ -285,7 +300,49 @@ class JobCalls(RecordedCalls):
             refused=dict(sorted(total.refused.items())),
         )
 
+    async def reveal_job(self, job_id: str, *, reason: str = "") -> RevealedJob:
+        """All of one job with its secrets, and with what ``redact=`` hides. Recorded before.
+
+        Encrypted texts are in plain text where the operator has ``handlers`` with the key.
+
+        :param reason: for people. Stays with the record
+        :raises NotFound: there is no such job
+        :raises Forbidden: the access does not name ``reveal_job``, or lacks ``payloads``
+        """
+        self.actor.act(REVEAL_JOB)
+        stored = await self._stored(job_id)
+        action = self._action(REVEAL_JOB, target=stored.id, reason=reason, concerns=(stored.queue,))
+        record = await self.storage.jobs.put_action(action)
+        with suppress(KeyMissing, DecryptionFailed):
+            stored = self.client.decrypted(stored)
+        job = structs.replace(
+            stored,
+            payload=readable(stored.payload, {}),
+            result=None if stored.result is None else readable(stored.result, {}),
+            metadata={key: text for key, text in stored.metadata.items() if key not in OURS},
+        )
+        return widened(RevealedJob, job, action_id=record.action.id)
+
     async def _job(self, job_id: str) -> Job:
         """A job that is open to the actor, without what people must not read."""
         self.actor.need(Right.READ)
         return self._readable(await self._stored(job_id))
+
+    def _texts(self, stored: Job) -> tuple[str, ...]:
+        """Values of the job that must not be read in other texts."""
+        return self.redaction.texts(stored) if self.redaction else ()
+
+    async def _texts_of(self, job_id: JobId) -> tuple[str, ...]:
+        if not self.redaction:
+            return ()
+        found = await self.storage.jobs.get([job_id])
+        return self._texts(found[job_id]) if job_id in found else ()
+
+    def _is_hidden(self, stored: Job) -> bool:
+        """Return whether the job has secrets or hidden fields."""
+        return bool(
+            SECRETS in stored.metadata
+            or self.redaction.paths(stored.payload)
+            or (stored.result is not None and self.redaction.paths(stored.result))
+            or any(self.redaction.hides((name,)) for name in stored.metadata)
+        )

@@ -21,6 +21,7 @@ class JobView(Job, frozen=True, kw_only=True):
     :param payload: JSON text. In the document the value. ``result`` and ``trace`` likewise
     :param events: of the job, newest first, down to the enqueue
     :param version: another one after each claim and each edit. An edit may name the one it has seen
+    :param is_hidden: the job has secrets or fields that ``redact=`` names, shown as ``***``
     """
 
     JSON_TEXTS: ClassVar[tuple[str, ...]] = ("payload", "result", "trace")
@@ -28,6 +29,18 @@ class JobView(Job, frozen=True, kw_only=True):
     progress: Progress | None = None
     events: tuple[TimelineEvent, ...] = ()
     version: str = ""
+    is_hidden: bool = False
+
+
+class RevealedJob(Job, frozen=True, kw_only=True):
+    """A job with its secrets.
+
+    :param action_id: of the record that says who has seen them
+    """
+
+    JSON_TEXTS: ClassVar[tuple[str, ...]] = ("payload", "result", "trace")
+
+    action_id: str
 
 
 class JobResult(Struct, frozen=True, kw_only=True):

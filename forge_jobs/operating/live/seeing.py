@@ -21,7 +21,14 @@ def needs_problems(access: Access) -> bool:
     return access.read and access.has(Right.QUEUES)
 
 
-def seen(now: Now, actor: Actor, jobs: Sequence[JobId], *, since: int = 0) -> LiveState:
+def seen(
+    now: Now,
+    actor: Actor,
+    jobs: Sequence[JobId],
+    *,
+    since: int = 0,
+    with_messages: bool = True,
+) -> LiveState:
     """Return what has changed for an actor.
 
     What lies in a queue that is closed to the actor is left out. Messages of progress need the
@@ -29,6 +36,7 @@ def seen(now: Now, actor: Actor, jobs: Sequence[JobId], *, since: int = 0) -> Li
 
     :param jobs: ids that the actor looks at
     :param since: the version that the actor has seen. 0: none
+    :param with_messages: False leaves the messages of progress out, which may hold hidden fields
     :raises Forbidden: the actor may not read
     """
     actor.need(Right.READ)
@@ -37,7 +45,9 @@ def seen(now: Now, actor: Actor, jobs: Sequence[JobId], *, since: int = 0) -> Li
         since = 0
     whole = since == 0
     queues = [each.value for each in now.queues.values() if each.version > since]
-    states = [_visible(now.jobs[each], actor) for each in jobs if _is_new(now, each, since)]
+    states = [
+        _visible(now.jobs[each], actor, with_messages) for each in jobs if _is_new(now, each, since)
+    ]
     found = [state for state in states if state is not None]
     visible = {state.id for state in found}
     return LiveState(
@@ -57,11 +67,13 @@ def _is_new(now: Now, job: JobId, since: int) -> bool:
     return job in now.jobs and now.jobs[job].version > since
 
 
-def _visible(state: Versioned[JobState | None], actor: Actor) -> JobState | None:
+def _visible(
+    state: Versioned[JobState | None], actor: Actor, with_messages: bool
+) -> JobState | None:
     value = state.value
     if value is None or not actor.sees(value.queue):
         return None
-    return value if actor.access.payloads else hide_state(value)
+    return value if with_messages and actor.access.payloads else hide_state(value)
 
 
 def _pods(

@@ -30,7 +30,8 @@ from forge_jobs.operating.settings.documents import (
     tag_of,
 )
 from forge_jobs.policy.cron import parse_cron
-from forge_jobs.privacy.secrets import HIDDEN
+from forge_jobs.privacy.encryption import is_encrypted
+from forge_jobs.privacy.secrets import HIDDEN, readable, with_secrets_of
 from forge_jobs.storage.protocols import CronStore
 
 _MOST_FIRES = 100
@@ -97,6 +98,8 @@ class ScheduleCalls(RecordedCalls):
     async def set_schedule(self, name: str, edit: ScheduleEdit) -> ScheduleView:
         """Change a schedule. Parts left out stay as they are. Later deploys leave all alone.
 
+        Where a secret of the payload is shown as ``***`` and left so, the secret stays.
+
         :raises InvalidInput: a value is wrong, or none is given
         :raises NotFound: no such schedule
         """
@@ -106,6 +109,9 @@ class ScheduleCalls(RecordedCalls):
             raise InvalidInput("schedule", "is given no change", "give one, as --expression @daily")
         stored = await self._schedule(name)
         spec = _spec(**(_parts(stored.spec) | given))
+        if "payload" in given and not is_encrypted(stored.spec.payload):
+            kept, _ = with_secrets_of(spec.payload, stored.spec.payload, self._spec_marks(stored))
+            spec = structs.replace(spec, payload=kept)
         self._may_use(spec.queue)
         return self._view(
             await self._recorded(
@@ -187,8 +193,18 @@ class ScheduleCalls(RecordedCalls):
             raise NotFound(f"no schedule is named {name!r}")
         return stored
 
+    def _spec_marks(self, stored: Schedule) -> Mapping[str, str]:
+        """Metadata that says what people must not read of the payload."""
+        metadata = json.decode(stored.spec.metadata, type=dict[str, str])
+        return self.redaction.marks(stored.spec.payload, metadata)
+
     def _view(self, stored: Schedule) -> ScheduleView:
         spec = widened(SpecView, stored.spec)
+        spec = structs.replace(
+            spec,
+            payload=readable(spec.payload, self._spec_marks(stored)),
+            metadata=self.redaction.document(spec.metadata),
+        )
         if not self.actor.access.payloads:
             spec = structs.replace(spec, payload=f'"{HIDDEN}"', metadata="{}")
         standing = _standing(stored)

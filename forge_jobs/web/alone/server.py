@@ -36,6 +36,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
 
     :param users: the file of users, None for none
     :param allowed_hosts: names under which browsers reach this server
+    :param redact: names of fields that are hidden
     :param proxy_header: holds the name of the caller, set by a proxy at ``proxy_from``
     """
 
@@ -43,6 +44,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     port: int = 8642
     users: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
     proxy_header: str = ""
     proxy_from: tuple[str, ...] = ()
 
@@ -108,7 +110,8 @@ def application(storage: Callable[[], Storage | None], options: WebOptions) -> A
     :raises ConfigError: as :func:`authorize_of`
     """
     hosts = {options.host, *options.allowed_hosts}
-    return dashboard(storage, authorize=authorize_of(options), hosts=hosts)
+    authorize = authorize_of(options)
+    return dashboard(storage, authorize=authorize, hosts=hosts, redact=options.redact)
 
 
 def serve(url: str, options: WebOptions) -> Coroutine[Any, Any, int]:

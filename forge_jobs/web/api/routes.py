@@ -22,7 +22,6 @@ from forge_jobs.operating.access import Actor
 from forge_jobs.operating.actions.previews import MAX_KEY, Apply
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.operations import API
-from forge_jobs.operating.operator import Operator
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.api.binding import ALL_JOBS, Bound, bound_operations
 from forge_jobs.web.api.bodies import NewJobBody, WhichBody
@@ -68,7 +67,7 @@ def _endpoint(
         arguments = await _arguments(bound, request, storage, actor)
         name = bound.operation.name
         async with AsyncExitStack() as stack:
-            operator = await stack.enter_async_context(Operator(storage, actor))
+            operator = await stack.enter_async_context(source.operator(actor))
             about = str(arguments.get("name", ""))
             await conditions.enter(stack, operator, name, about, request.headers)
             value = await getattr(operator, name)(**arguments)

@@ -12,7 +12,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.operating.access import Access, Actor
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.live.documents import LiveLost, LiveState
-from forge_jobs.operating.live.reading import EVERY, LiveReader
+from forge_jobs.operating.live.reading import EVERY, LiveReader, Now
 from forge_jobs.operating.live.seeing import needs_problems, seen
 from forge_jobs.reports import reporter
 from forge_jobs.web.problems import Refused, refusal_of
@@ -59,10 +59,13 @@ class Hub:
     """Reads while a viewer looks, once a second at most, and tells all viewers.
 
     Belongs to one event loop.
+
+    :param with_messages: False: no viewer gets messages of progress
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, with_messages: bool = True) -> None:
         self._source = source
+        self._with_messages = with_messages
         self._viewers: set[Viewer] = set()
         self._polls: dict[tuple[tuple[JobId, ...], bool], float] = {}
         self._reader: LiveReader | None = None
@@ -120,7 +123,10 @@ class Hub:
             await self._pulse.wait()
         if self._lost or self._reader is None:
             raise _away(self._lost)
-        return seen(self._reader.now, actor, jobs)
+        return self._seen(self._reader.now, actor, jobs)
+
+    def _seen(self, now: Now, actor: Actor, jobs: Sequence[JobId], since: int = 0) -> LiveState:
+        return seen(now, actor, jobs, since=since, with_messages=self._with_messages)
 
     def _has_read(self, jobs: Sequence[JobId]) -> bool:
         """Return whether the last reading was just now, and knows of all the jobs."""
@@ -204,10 +210,10 @@ class Hub:
         since, viewer.version = viewer.version, now.version
         viewer.sent_at, viewer.is_lost = moment, False
         if viewer.jobs:
-            return _event("state", seen(now, viewer.actor, viewer.jobs, since=since))
+            return _event("state", self._seen(now, viewer.actor, viewer.jobs, since))
         key = (viewer.actor.access, since)
         if key not in self._written:
-            self._written[key] = _event("state", seen(now, viewer.actor, (), since=since))
+            self._written[key] = _event("state", self._seen(now, viewer.actor, (), since))
         return self._written[key]
 
 

@@ -26,9 +26,9 @@ STOP_SECONDS = 0.5
 _STREAM = "text/event-stream"
 
 
-def live_route(source: Source) -> Route:
+def live_route(source: Source, *, with_messages: bool = True) -> Route:
     """Return the route. The hub behind reads the store while a viewer looks."""
-    hub = Hub(source)
+    hub = Hub(source, with_messages=with_messages)
 
     async def live(request: Request) -> Response:
         """Answer a stream, or the newest state as one document."""

@@ -120,7 +120,7 @@ def page(
 
     async def serve(request: Request) -> Response:
         reader = source.reader()
-        async with Operator(reader.storage, request.state.actor) as operator:
+        async with source.operator(request.state.actor) as operator:
             now = (await reader.fleet(judged.FRESH)).now
             asked = asyncio.get_running_loop().time() - reader.age
             visit = Visit(

@@ -12,7 +12,7 @@ from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
-from forge_jobs.operating.access import Right
+from forge_jobs.operating.access import REVEAL_JOB, Right
 from forge_jobs.operating.jobs.documents import JobView
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages.deeds import offered_for_jobs
@@ -140,6 +140,7 @@ async def job_page(visit: Visit) -> Shown:
             "log": log if log and log.lines else None,
             "pod_name": pods.get(job.host_id) or job.host_id[-6:],
             "verbs": offered_for_jobs(visit.actor.access, [(job.status, job.hold)]),
+            "may_reveal": job.is_hidden and visit.actor.access.allows(REVEAL_JOB),
             "may_edit": may_edit(visit.actor.access, job.status),
             "payload": pretty(job.payload),
             "result": None if job.result is None else pretty(job.result),

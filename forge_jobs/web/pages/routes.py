@@ -10,6 +10,7 @@ from forge_jobs.web.pages.errors import error_page, errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
 from forge_jobs.web.pages.frame import View, page
 from forge_jobs.web.pages.job.editing import edit_page
+from forge_jobs.web.pages.job.revealing import reveal_page
 from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.pages.overview import overview_page
@@ -24,6 +25,7 @@ def page_routes(source: Source) -> list[Route]:
         ASSETS,
         *(page(source, judge, path, view) for path, view in _PAGES),
         page(source, judge, "/jobs/{job_id}/edit", edit_page, ("GET", "POST")),
+        page(source, judge, "/jobs/{job_id}/reveal", reveal_page, ("GET", "POST")),
         page(source, judge, "/act/{operation}", act_page, ("GET", "POST")),
     ]
 

@@ -40,8 +40,7 @@ def error_burst(seen: Snapshot) -> Iterator[Finding]:
             jobs=max(group.dead, group.failures),
             since=group.first_at,
             evidence=(
-                f"{number(group.failures, 'failure')} of {group.kind} in 5 min{dead}: "
-                f"{group.type}: {group.message[:120].rstrip('.')}."
+                f"{number(group.failures, 'failure')} of {group.kind} in 5 min{dead}: {group.type}."
             ),
             why=(
                 f"Usual are {usual} in 5 min. The first of these was at "

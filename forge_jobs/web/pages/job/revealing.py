@@ -1,0 +1,28 @@
+"""The page that shows the secrets of a job, after a question: the answer leaves a record."""
+
+import shlex
+
+from forge_jobs.operating.access import REVEAL_JOB
+from forge_jobs.web.pages.acting import form_of
+from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.words import pretty
+
+
+async def reveal_page(visit: Visit) -> Shown:
+    """Ask for the reason, or show what is hidden elsewhere."""
+    visit.actor.act(REVEAL_JOB)
+    job = await visit.operator.get_job(visit.name("job_id"))
+    command = shlex.join(["forge-jobs", "jobs", "reveal", job.id])
+    if visit.request.method != "POST":
+        asking = {"job": job, "revealed": None}
+        return Shown(template="reveal.html", title="Reveal", command=command, values=asking)
+    typed = await form_of(visit.request)
+    reason = typed.get("reason", "").replace("\0", "").strip()
+    revealed = await visit.operator.reveal_job(job.id, reason=reason)
+    values = {
+        "job": job,
+        "revealed": revealed,
+        "payload": pretty(revealed.payload),
+        "result": None if revealed.result is None else pretty(revealed.result),
+    }
+    return Shown(template="reveal.html", title="Revealed", command=command, values=values)
