@@ -442,6 +442,33 @@ ACTIONS = (
     ),
 )
 
+HOSTILE = tuple(
+    Bug(f"hostile texts: {name}", (test,), (Edit(module, old, new),))
+    for name, test, module, old, new in (
+        (
+            "explain moves the cursor",
+            "tests/cli/test_hostile.py",
+            "forge_jobs/cli/commands/explain.py",
+            "click.echo(printable(explanation.text))",
+            "click.echo(explanation.text)",
+        ),
+        (
+            "pages hold control characters",
+            "tests/web/test_hostile.py::test_a_store_full_of_hostile_texts_is_text_on_every_surface",
+            "forge_jobs/web/pages/frame.py",
+            '_CONTROL.sub("\\N{REPLACEMENT CHARACTER}", body)',
+            "body",
+        ),
+        (
+            "templates escape nothing",
+            "tests/web/test_hostile.py::test_a_store_full_of_hostile_texts_is_text_on_every_surface",
+            "forge_jobs/web/pages/frame.py",
+            "autoescape=True",
+            "autoescape=False",
+        ),
+    )
+)
+
 PAGES = (
     Bug(
         "page: files of the host application run in the pages",
@@ -490,6 +517,7 @@ OPERATING_BUGS: tuple[Bug, ...] = (
     *ERRORS,
     *ACTIONS,
     *PAGES,
+    *HOSTILE,
     *SHOWN,
     *COMMANDS,
     *SETTLED,

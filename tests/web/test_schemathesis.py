@@ -1,19 +1,28 @@
 """The API against thousands of requests made from the document of the API."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.cli.test_web import serving
+from tests.support.backends import pass_on, url_of
+
+_STORES = ("sqlite", "postgres", "redis", "redis-cluster")
+_FEW, _MANY = 3, 100
+"""Drawn requests of one operation, beside those that cover each constraint of the document."""
+
+_CASES = re.compile(r"(\d+) generated")
 
 
-@pytest.mark.long
-@pytest.mark.processes
-def test_no_request_meets_a_defect_or_leaves_the_document(tmp_path: Path) -> None:
-    with serving(f"sqlite:///{tmp_path / 'jobs.db'}") as (address, _):
+def _run(backend: str, folder: Path, examples: int) -> int:
+    """Return the number of requests, none of which met a defect or left the document."""
+    url = anyio.run(url_of, backend, folder)
+    with serving(url) as (address, _):
         command = [
             str(Path(sys.executable).with_name("schemathesis")),
             "run",
@@ -23,7 +32,7 @@ def test_no_request_meets_a_defect_or_leaves_the_document(tmp_path: Path) -> Non
             "--header",
             "Authorization: Bearer program",
             "--max-examples",
-            "100",
+            str(examples),
             # The same requests in each run. Other seeds are for people: schemathesis run --seed.
             "--seed",
             "1",
@@ -39,7 +48,24 @@ def test_no_request_meets_a_defect_or_leaves_the_document(tmp_path: Path) -> Non
             capture_output=True,
             text=True,
             check=False,
-            cwd=tmp_path,
+            cwd=folder,
             env={**os.environ, "CI": "1"},
         )
+    anyio.run(pass_on, backend, folder)
     assert ended.returncode == 0, ended.stdout[-4_000:]
+    cases = _CASES.search(ended.stdout)
+    assert cases, ended.stdout[-1_000:]
+    return int(cases[1])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("backend", ["postgres", "redis"])
+def test_no_request_meets_a_defect_or_leaves_the_document(backend: str, tmp_path: Path) -> None:
+    assert _run(backend, tmp_path, _FEW) > 100
+
+
+@pytest.mark.long
+@pytest.mark.processes
+@pytest.mark.parametrize("backend", _STORES)
+def test_5000_requests_meet_no_defect(backend: str, tmp_path: Path) -> None:
+    assert _run(backend, tmp_path, _MANY) >= 5_000

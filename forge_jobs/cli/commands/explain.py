@@ -3,7 +3,7 @@
 import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
-from forge_jobs.cli.output import emit_fields, emit_json
+from forge_jobs.cli.output import emit_fields, emit_json, printable
 from forge_jobs.config import Deployment
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.operating.jobs.documents import JobExplanation
@@ -21,7 +21,7 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
     if as_json:
         emit_json(explanation)
         return
-    click.echo(explanation.text)
+    click.echo(printable(explanation.text))
     emit_fields(
         [
             ("reason", explanation.reason),

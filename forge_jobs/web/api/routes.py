@@ -32,7 +32,7 @@ from forge_jobs.web.source import Source
 from forge_jobs.web.values import tagged
 
 JSON = "application/json"
-SLASH = "\ue000"
+SLASH = "\x1f"
 """Stands in a path for a slash that is part of a name."""
 
 

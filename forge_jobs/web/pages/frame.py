@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -28,6 +29,9 @@ from forge_jobs.web.source import Source
 from forge_jobs.web.values import tagged
 
 HTML = "text/html"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters that no page may hold. Messages of errors and log lines have some."""
 
 TABS = (
     ("Overview", "/"),
@@ -107,7 +111,7 @@ class Visit(Struct, frozen=True, kw_only=True):
     def name(self, key: str) -> str:
         """Return a name of the path."""
         text: str = self.request.path_params[key]
-        return text.replace("\ue000", "/")
+        return text.replace("\x1f", "/")
 
 
 View = Callable[[Visit], Awaitable[Shown]]
@@ -152,6 +156,7 @@ def written(
     """
     frame = _frame(request, shown, visit, badges or {})
     body = templates().get_template(shown.template).render(**frame, **shown.values)
+    body = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", body)
     return tagged(request, body.encode("utf-8", "replace"), HTML)
 
 

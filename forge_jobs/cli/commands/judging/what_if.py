@@ -3,7 +3,7 @@
 import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
-from forge_jobs.cli.output import emit_fields, emit_json
+from forge_jobs.cli.output import emit_fields, emit_json, printable
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name
@@ -51,5 +51,5 @@ def what_if(  # noqa: PLR0917 - one parameter per option
     if as_json:
         emit_json({"outlook": outlook, "pods": pods})
         return
-    click.echo(f"{name}: {outlook.text}")
+    click.echo(printable(f"{name}: {outlook.text}"))
     emit_fields([("rests on", outlook.rests_on), ("pods", pods.text if pods else "")])

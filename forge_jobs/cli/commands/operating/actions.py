@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
-from forge_jobs.cli.output import emit_fields, emit_json, emit_table, talk
+from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
 from forge_jobs.config import Deployment
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.operator import Operator
@@ -127,4 +127,5 @@ def _tell(action: ActionView, as_json: bool) -> None:
     )
     for part in action.parts:
         refused = ", ".join(f"{name} {number}" for name, number in sorted(part.refused.items()))
-        click.echo(f"{part.queue}: {part.state}, {part.changed} changed, refused: {refused or 0}")
+        outcome = f"{part.state}, {part.changed} changed, refused: {refused or 0}"
+        click.echo(f"{printable(part.queue)}: {outcome}")
