@@ -22,7 +22,7 @@ from tests.support.backends import BACKENDS
 from tests.support.factories import claim_one, done, finish, register
 from tests.support.faulty import Faults, faulty
 from tests.web.conftest import ADA, client_of
-from tests.web.test_hostile import hostile
+from tests.web.hostile import hostile
 from tests.web.test_pages import page
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from tests.operating.test_errors import DEAD, fail
 from tests.web.conftest import ADA, client_of
+from tests.web.hostile import hostile
 from tests.web.scene import playing
-from tests.web.test_hostile import hostile
 from tests.web.test_pages import page
 
 pytestmark = pytest.mark.anyio

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
+from typing import Any
 
 import httpx
 import msgspec
@@ -151,7 +152,8 @@ async def test_a_store_full_of_hostile_texts_is_text_on_every_surface(storage: S
 
 async def _check_answers(client: httpx.AsyncClient, stored: Mapping[JobId, Job]) -> None:
     """Documents hold the texts as they are stored."""
-    found, cursor = {}, None
+    found: dict[str, Any] = {}
+    cursor: str | None = None
     while True:
         given = {"limit": 50} | ({"cursor": cursor} if cursor else {})
         page = await client.get(f"{API}/jobs/export", params=given)

@@ -11,8 +11,8 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from tests.web.conftest import ADA, client_of
+from tests.web.hostile import hostile
 from tests.web.scene import playing
-from tests.web.test_hostile import hostile
 
 pytestmark = pytest.mark.anyio
 
