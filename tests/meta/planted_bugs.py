@@ -35,6 +35,7 @@ from tests.meta.edit_bugs import EDIT_BUGS, TIMELINE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.front_bugs import FRONT_BUGS
+from tests.meta.hiding_bugs import HIDING_BUGS
 from tests.meta.history_bugs import HISTORY_BUGS
 from tests.meta.hook_bugs import HOOK_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
@@ -121,6 +122,7 @@ GROUPS = {
     "apart": APART_BUGS,
     "front": FRONT_BUGS,
     "operating": OPERATING_BUGS,
+    "hiding": HIDING_BUGS,
     "privacy": PRIVACY_BUGS,
     "progress": PROGRESS_BUGS,
     "process": PROCESS_BUGS,
