@@ -17,6 +17,7 @@ from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
 from forge_jobs.cli.commands.operating.actions import actions
+from forge_jobs.cli.commands.operating.bench import bench
 from forge_jobs.cli.commands.operating.export import export
 from forge_jobs.cli.commands.operating.me import me
 from forge_jobs.cli.commands.operating.store import store
@@ -53,6 +54,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         backup,
         doctor,
         store,
+        bench,
         actions,
         me,
         demo,

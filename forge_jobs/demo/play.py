@@ -9,6 +9,7 @@ import anyio
 from msgspec import Struct
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.removing import remove_jobs
 from forge_jobs.clients.schedules import put_schedule, schedule
 from forge_jobs.clock import SystemClock
 from forge_jobs.demo import handlers as acts
@@ -25,7 +26,6 @@ from forge_jobs.demo.summary import Pickup, Summary, percentile, throughput
 from forge_jobs.demo.view import Observation, View
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.storage.protocols import Storage
@@ -277,10 +277,4 @@ async def clear(storage: Storage, queues: Sequence[str] = QUEUES) -> None:
     """Remove the demo's schedule and the jobs of queues from a store."""
     if await storage.cron.get_schedule(SCHEDULE):
         await storage.cron.delete_schedule(SCHEDULE)
-    which = JobFilter(queues=tuple(queues))
-    for remove in (storage.jobs.cancel, storage.jobs.delete):
-        cursor: str | None = None
-        while True:
-            cursor = (await remove(which, cursor=cursor)).cursor
-            if cursor is None:
-                break
+    await remove_jobs(storage, queues)

@@ -240,4 +240,44 @@ DEMO = (
     ),
 )
 
-TERMINAL_BUGS = (*WATCH, *TOP, *TRACES, *EXPORT, *DEMO)
+_BENCH = "forge_jobs/bench/measuring.py"
+
+
+def _of_bench(name: str, old: str, new: str, test: str) -> Bug:
+    return Bug(f"bench: {name}", (f"tests/cli/test_bench.py::{test}",), (Edit(_BENCH, old, new),))
+
+
+BENCH = (
+    _of_bench(
+        "jobs of others in the queue are removed",
+        "    if serving or jobs:\n",
+        "    if serving:\n",
+        "test_a_queue_in_use_is_left_alone",
+    ),
+    _of_bench(
+        "a queue with a pod is used",
+        "    if serving or jobs:\n",
+        "    if jobs:\n",
+        "test_a_queue_that_a_pod_serves_is_left_alone",
+    ),
+    _of_bench(
+        "schedules of others fire",
+        "        if waiting:\n",
+        "        if False:\n",
+        "test_schedules_of_others_are_not_fired",
+    ),
+    _of_bench(
+        "a signal leaves the jobs",
+        "        with anyio.CancelScope(shield=True):\n",
+        "        with anyio.CancelScope():\n",
+        "test_a_signal_ends_the_bench_and_removes_the_jobs",
+    ),
+    _of_bench(
+        "the queue stays",
+        "        await storage.config.delete_queue(queue)\n",
+        "        pass\n",
+        "test_each_part_has_figures_and_nothing_is_left_behind",
+    ),
+)
+
+TERMINAL_BUGS = (*WATCH, *TOP, *TRACES, *EXPORT, *DEMO, *BENCH)

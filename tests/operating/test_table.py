@@ -19,6 +19,7 @@ OF_A_MACHINE = {
     "migrate down": "as above",
     "migrate sql": "as above",
     "backup": "copies a file of this machine",
+    "bench": "measures a store by work of its own",
     "demo": "makes a store of its own",
     "completion": "concerns the shell",
     "web user add": "writes a file of this machine",

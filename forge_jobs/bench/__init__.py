@@ -1,0 +1,1 @@
+"""``forge-jobs bench``: a user's own store, measured."""
