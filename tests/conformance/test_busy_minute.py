@@ -60,3 +60,31 @@ async def test_every_end_of_a_busy_minute_is_counted_once_for_every_pod(
 
     await storage.jobs.delete(only(ends[1].claim.job_id))
     assert await told() == (expected, {7: PODS * MEASURED})
+
+
+@pytest.mark.long
+async def test_a_minute_of_sixty_thousand_ends_is_exact_in_series_and_totals(
+    storage: Storage, clock: ManualClock
+) -> None:
+    minute = clock.now().replace(second=0, microsecond=0)
+    lease = await register(storage, lease_for=10 * MINUTE)
+    demand = Demand(worker_ids=(), limit=BATCH, kinds=frozenset({KIND}))
+    ends: list[Finalization] = []
+    for _ in range(MEASURED // BATCH):
+        await storage.jobs.enqueue([new_job(keep_result=False) for _ in range(BATCH)])
+        taken = await storage.jobs.exchange(QUEUE, ends, demand, lease)
+        ends = [Finalization(each.claim, done()) for each in taken.claimed]
+        assert len(ends) == BATCH
+    await storage.jobs.finalize(ends)
+    assert clock.now() < minute + MINUTE
+
+    clock.advance(2 * MINUTE)
+    while await storage.jobs.roll_up(100):
+        pass
+
+    wanted = {"enqueued": MEASURED, "claimed": MEASURED, "succeeded": MEASURED}
+    [step] = await storage.jobs.series(minute, minute + MINUTE, queue=QUEUE)
+    [whole] = await storage.jobs.series(minute, minute + MINUTE)
+    [total] = [each for each in await storage.jobs.flow_totals() if not each.kind]
+    for counted in (step, whole, total):
+        assert {name: count for name, count in counted.counts.items() if count} == wanted

@@ -193,7 +193,7 @@ def run_tests(tests: Sequence[str], backend: str, edits: Sequence[Edit] = ()) ->
     """Return pytest's exit code on a copy with these edits, and the output."""
     # Of the model, the test of this one store: that of all together takes ten times as long.
     of_backend = backend if list(tests) == [_MODEL] else _CHOICE.get(backend, backend)
-    chosen = f"{of_backend} and not cluster"
+    chosen = f"{of_backend} and not redis-cluster"
     with tempfile.TemporaryDirectory() as name:
         plant(edits, Path(name))
         command = [sys.executable, "-c", _RUN, name, "-x", "-q", "--tb=line", "-k", chosen]
