@@ -61,23 +61,23 @@ RESTORE_BUGS = (
         "  return state == 'held' and status == 'cancelled' and cause == 'parent_failed'\n",
         "  return false\n",
     ),
-    _redis(
-        "an end that is being delivered counts",
-        f"{_LUA}jobs/requeue/void_ends.lua",
-        "    if bars and state",
-        "    if false and state",
+    Bug(
+        "restore, redis: an end that is being delivered counts",
+        ("tests/backends/redis/test_restores.py",),
+        (
+            Edit(
+                f"{_LUA}jobs/requeue/void_ends.lua",
+                "    if bars and state",
+                "    if false and state",
+            ),
+        ),
+        "redis",
     ),
     _redis(
         "children of a parent are not listed",
         f"{_LUA}lib/jobs/children/handing.lua",
         "  pcall(call_many, 'ZADD', base .. ':kin:' .. parent, members)\n",
         "",
-    ),
-    _redis(
-        "a wish to cancel outlives the restore",
-        f"{_LUA}jobs/requeue/restore.lua",
-        "'HDEL', key, 'cancel', ",
-        "'HDEL', key, ",
     ),
     Bug(
         "restore: a retry is due when the clock is set back",
