@@ -15,6 +15,13 @@ def _bug(name: str, module: str, old: str, new: str, *tests: str) -> Bug:
 
 
 RIGHTS = (
+    _bug(
+        "operator: a large action takes all of the time",
+        "actions/recording",
+        "await anyio.sleep(pace.rest(took))",
+        "pace.rest(took)",
+        "pace.py::test_an_action_of_many_steps_rests_between_them",
+    ),
     Bug(
         "operator: actions need no right to read",
         (f"tests/operating/test_{_BEYOND}",),

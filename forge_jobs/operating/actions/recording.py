@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+import anyio
 from msgspec import structs
 
 from forge_jobs import stop_points
+from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Conflict, ForgeJobsError, Unavailable
 from forge_jobs.model.actions import Action, ActionPart, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
@@ -28,7 +30,18 @@ VERBS: Mapping[str, str] = {
 AT_ONCE = 500
 """Jobs of one step, at most."""
 
+UNHURRIED_FROM = 4
+"""Steps of one driver that follow each other at once. Later ones leave the store to the pods."""
+
+RESTS = 4.0
+"""How long a driver rests after a later step, in lengths of that step."""
+
+LONGEST_REST = 1.0
+"""Seconds. Who looks for actions that stand still waits much longer."""
+
 _LISTED = 1_000
+
+_elapsed = SystemClock.elapsed
 
 R = TypeVar("R")
 _Heard = Callable[[BulkOutcome], None]
@@ -119,6 +132,21 @@ class RecordedCalls(Calls):
         return changed, record
 
 
+class Pace:
+    """The pace of a driver: a large action takes a fifth of the time, and pods have the rest."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def rest(self, took: float) -> float:
+        """Return how many seconds to rest after one more step.
+
+        :param took: the length of the step in seconds
+        """
+        self._steps += 1
+        return 0.0 if self._steps < UNHURRIED_FROM else min(RESTS * took, LONGEST_REST)
+
+
 async def drive(storage: Storage, action: Action, heard: _Heard = _unheard) -> ActionRecord:
     """Take the steps that are left, also of a driver that has died.
 
@@ -127,6 +155,7 @@ async def drive(storage: Storage, action: Action, heard: _Heard = _unheard) -> A
     verb: Callable[..., Awaitable[BulkOutcome]] | None = None
     if action.verb in VERBS:
         verb = getattr(storage.jobs, VERBS[action.verb])
+    pace = Pace()
     try:
         while True:
             record = await storage.jobs.get_action(action.id)
@@ -134,7 +163,7 @@ async def drive(storage: Storage, action: Action, heard: _Heard = _unheard) -> A
             if verb is None or action.which is None or not running:
                 return record
             for part in running:
-                await _take_steps(storage, verb, action, part, heard)
+                await _take_steps(storage, verb, action, part, heard, pace=pace)
     finally:
         storage.jobs.announce_changes(None)
 
@@ -152,6 +181,8 @@ async def _take_steps(
     action: Action,
     part: ActionPart,
     heard: _Heard,
+    *,
+    pace: "Pace",
 ) -> None:
     which = structs.replace(action.which or JobFilter(), queues=(part.queue,))
     step = ActionStep(action_id=action.id, queue=part.queue, cursor=part.cursor)
@@ -161,7 +192,9 @@ async def _take_steps(
         try:
             if stop_points.ARMED:
                 await stop_points.reach("actions:before")
+            began = _elapsed()
             outcome = await verb(which, limit=AT_ONCE, step=step)
+            took = _elapsed() - began
             if stop_points.ARMED:
                 await stop_points.reach("actions:committed")
         except Conflict:
@@ -171,3 +204,4 @@ async def _take_steps(
         if outcome.cursor is None:
             return
         step = structs.replace(step, cursor=outcome.cursor)
+        await anyio.sleep(pace.rest(took))
