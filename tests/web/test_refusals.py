@@ -72,6 +72,8 @@ REFUSALS = (
     Refusal(404, "not-found", "", "GET", f"{API}/jobs/{_MISSING}"),
     Refusal(404, "unknown-address", "", "GET", f"{API}/nowhere"),
     Refusal(404, "unknown-address", "", "GET", "/nowhere"),
+    # Workflows have no routes yet.
+    Refusal(404, "unknown-address", "", "GET", f"{API}/workflows"),
     Refusal(405, "wrong-method", "", "DELETE", f"{API}/jobs"),
     Refusal(
         409,
