@@ -20,6 +20,7 @@ from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.runtime.shared.clean_texts import clean_text
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, error, failed, finish, register
 
@@ -127,7 +128,8 @@ async def _fail(storage: Storage, jobs: Sequence[JobId], texts: Sequence[str]) -
     now = await storage.cron.now()
     for job in stored.values():
         claimed = await claim_one(storage, lease, queue=job.queue, kinds=kinds)
-        text = text_of[claimed.claim.job_id]
+        # As the runtime does before a store gets words of a handler.
+        text = clean_text(text_of[claimed.claim.job_id], 10_000)
         note = ProgressNote(
             claim=claimed.claim,
             attempt=claimed.attempt,
