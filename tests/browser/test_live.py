@@ -17,6 +17,7 @@ from tests.browser.conftest import served as address_of
 from tests.support.backends import BACKENDS
 from tests.support.factories import enqueue_one
 from tests.support.faulty import Faults, faulty
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +57,12 @@ async def opened(browser: Browser, address: str) -> AsyncIterator[Page]:
 
 def due(page: Page, queue: str) -> str:
     return f'[data-queue="{queue}"] [data-live="due"]'
+
+
+async def says_paused(page: Page) -> bool:
+    """Whether the page as the server writes it says that mail is paused."""
+    answer = await page.request.get(page.url)
+    return '"standing">paused<' in await answer.text()
 
 
 async def is_live(page: Page) -> None:
@@ -101,6 +108,8 @@ async def test_an_older_reading_is_not_written_into_a_newer_page(
         await is_live(before)
         await enqueue_one(served.storage, queue="mail")
         await served.storage.config.set_paused("mail", True)
+        # Pages share a look of the last second.
+        await wait_until(lambda: says_paused(page), description="a page says paused")
         await page.reload()
         await is_live(page)
         standing = page.locator('[data-queue="mail"] [data-live="standing"]')

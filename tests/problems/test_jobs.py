@@ -160,7 +160,7 @@ async def test_failures_of_one_sort_come_in_a_burst(
     await fail(1, "fresh", dead=1)
     found = await fleet.the_problem(Code.ERROR_BURST, first.replace(second=0))
     assert (found.about, found.queue, found.jobs) == (KIND, QUEUE, 10)
-    assert "10 failures of tests.noop in 5 min, 2 dead: OSError: no route to" in found.evidence
+    assert found.evidence == "10 failures of tests.noop in 5 min, 2 dead: OSError."
     clock.advance(6 * MINUTE)
     assert await fleet.codes() == []
 

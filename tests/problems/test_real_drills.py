@@ -122,7 +122,7 @@ async def test_failures_in_a_burst(storage: Storage) -> None:
             await handle.enqueue(broken.request())
         problem = await seen(storage, Code.ERROR_BURST)
         assert began(problem, minute, await storage.cron.now())
-        assert "OSError: no route to" in problem.evidence
+        assert "OSError" in problem.evidence
         assert (problem.about, problem.queue) == ("broken", QUEUE)
         await asked(caller, "POST", f"/queues/{QUEUE}/pause")
 

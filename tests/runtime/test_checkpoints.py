@@ -12,7 +12,8 @@ from forge_jobs.model.transitions import Finalization
 from forge_jobs.privacy.encryption import Encryption, is_encrypted
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import dead
-from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import a_runtime, ended
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
@@ -92,14 +93,16 @@ async def test_a_run_that_lost_its_claim_saves_nothing(storage: Storage) -> None
     async def slow(ctx: JobContext) -> None:
         [job] = (await storage.jobs.get([ctx.job_id])).values()
         claim = Claim(job.queue, job.id, job.token, job.host_id)
+        # A beat that knew of the end would stop the handler before the call.
+        faults.hold_replies("heartbeat")
         await storage.jobs.finalize([Finalization(claim, dead())])
         with pytest.raises(Conflict) as refused:
             await ctx.checkpoint(1)
         refusals.append(str(refused.value))
+        faults.let_go("heartbeat")
 
-    # A beat would stop the handler before the call.
-    settings = quick_settings(heartbeat_interval=seconds(600), lease=seconds(3600))
-    async with a_runtime(storage, handlers, settings=settings).start() as handle:
+    faults = Faults()
+    async with a_runtime(faulty(storage, faults), handlers).start() as handle:
         await handle.enqueue(slow.request())
         await wait_until(lambda: refusals, description="the handler was refused")
     assert "was lost" in refusals[0]

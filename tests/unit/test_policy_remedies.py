@@ -6,7 +6,7 @@ import pytest
 
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Hold, JobStatus
-from forge_jobs.model.queues import QueueSettings
+from forge_jobs.model.queues import CooldownPolicy, QueueSettings
 from tests.support.surroundings import (
     MINUTE,
     NOW,
@@ -20,6 +20,9 @@ from tests.support.surroundings import (
     why,
 )
 
+LONG_PAUSES = QueueSettings(cooldown=CooldownPolicy(base=2 * MINUTE))
+"""A cool-down that is about to end began before the job was due."""
+
 
 class TestWhatHelps:
     """The command that helps, in a form that a shell takes."""
@@ -28,7 +31,10 @@ class TestWhatHelps:
         ("surroundings", "command"),
         [
             ({"queue": a_queue(paused=True)}, "queues resume gh"),
-            ({"queue": a_queue(cooldown_remaining=SECOND)}, "queues resume gh"),
+            (
+                {"queue": a_queue(cooldown_remaining=SECOND, settings=LONG_PAUSES)},
+                "queues resume gh",
+            ),
             (
                 {"queue": a_queue(settings=QueueSettings(max_workers=0))},
                 "queues set gh --max-workers 1",

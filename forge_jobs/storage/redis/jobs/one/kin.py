@@ -79,7 +79,7 @@ async def _kin(db: Database, queue: str, job_id: JobId, limit: int) -> Kin | Non
 
 async def _listed(db: Database, queue: str, job_id: JobId, start: int, count: int) -> _Listed:
     base = db.keys.queue(queue)
-    request = request_of("kin", id=job_id, start=start, count=count)
+    request = request_of("kin", id=job_id, start=start, most=count)
     answers, silent = await db.run_some("kin", {base: request}, _Listed)
     if silent:
         raise _Silent
