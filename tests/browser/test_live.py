@@ -60,7 +60,7 @@ def due(page: Page, queue: str) -> str:
 
 
 async def says_paused(page: Page) -> bool:
-    """Whether the page as the server writes it says that mail is paused."""
+    """Return whether the page as the server writes it says that mail is paused."""
     answer = await page.request.get(page.url)
     return '"standing">paused<' in await answer.text()
 
