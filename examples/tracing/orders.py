@@ -52,8 +52,8 @@ async def main() -> None:
         under = f" in {names[span.parent.span_id]!r}" if span.parent else ""
         links = "".join(f" linked to {names[link.context.span_id]!r}" for link in span.links)
         status = span.status.status_code.name
-        outcome = (span.attributes or {}).get("forge_jobs.outcome", "")
-        print(f"{span.kind.name} {span.name!r}{under}{links}: {status} {outcome}")
+        became = (span.attributes or {}).get("forge_jobs.outcome", "")
+        print(f"{span.kind.name} {span.name!r}{under}{links}: {status} {became}")
 
 
 asyncio.run(main())
