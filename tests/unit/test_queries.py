@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forge_jobs.errors import InvalidInput
@@ -102,6 +102,7 @@ QUERIES = st.lists(TERMS, max_size=8).map(_once)
 
 
 @given(QUERIES)
+@example(JobQuery((Compared("attempt", "=", 1_000_000_000),)))
 def test_a_query_reads_as_itself(query: JobQuery) -> None:
     assert parse_query(format_query(query)) == query
 

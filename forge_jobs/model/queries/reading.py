@@ -156,7 +156,7 @@ def _path(name: str) -> tuple[str, ...] | None:
 def _compared(name: str, sign: str, value: str) -> Compared:
     text = _unquoted(name, value)
     if name in NUMBERS:
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        number = int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
         if number is None:
             fix = f"give a number, as in {name}:>2"
             raise InvalidInput(name, f"{text[:40]!r} is no whole number", fix)
