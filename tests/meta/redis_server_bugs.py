@@ -19,6 +19,34 @@ def _of_listener(name: str, old: str, new: str) -> Bug:
 
 REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
+        "wake-ups of queues go to every server",
+        "sharded_wake",
+        "base/rights.py",
+        "    if database.is_cluster and len(missing) == len(lacking):\n",
+        "    if database.is_cluster and lacking == ['x']:\n",
+    ),
+    _bug(
+        "sharded messages are not subscribed to",
+        "sharded_wake",
+        "base/listening.py",
+        '            if self._url.kind == "cluster":\n',
+        '            if self._url.kind == "none":\n',
+    ),
+    _bug(
+        "a subscription that a server takes back is forgotten",
+        "sharded_wake",
+        "driver/sharded.py",
+        '        elif kind == b"sunsubscribe":\n',
+        '        elif kind == b"sunsubscribed":\n',
+    ),
+    _bug(
+        "a server that was lost is not subscribed to again",
+        "sharded_wake",
+        "driver/sharded.py",
+        "            ended = self._at.pop(host)\n",
+        "            ended = self._at[host]\n",
+    ),
+    _bug(
         "a call tells its caller a turn of the event loop later",
         "loop_turns",
         "base/database.py",

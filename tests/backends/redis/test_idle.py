@@ -18,7 +18,7 @@ from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.base.listening import PING_AFTER_S
+from forge_jobs.storage.redis.driver.messages import PING_AFTER_S
 from forge_jobs.testing.servers import RedisServer
 from tests.support.factories import register
 

@@ -29,6 +29,10 @@ pytestmark = pytest.mark.anyio
 PAGE = Path(__file__).parents[3] / "docs" / "redis.md"
 
 
+OF_A_CLUSTER = ("+cluster|slots", "+spublish", "+ssubscribe")
+"""What the page adds for a cluster."""
+
+
 def documented(prefix: str = "forge") -> list[str]:
     """The rules of the page's ACL line, for another prefix."""
     found = re.search(r"```\nACL SETUSER jobs (on .*?)```", PAGE.read_text("utf-8"), re.DOTALL)
@@ -50,6 +54,7 @@ def test_the_page_names_each_of_them() -> None:
     allowed = {rule[1:].upper() for rule in documented() if rule.startswith("+")}
     beside_keys = ["EVAL", "EVALSHA", "PUBLISH", "SUBSCRIBE", "PING", "TIME", "INFO"]
     assert allowed == ON_KEYS | {*beside_keys, "SELECT", "WAIT"}
+    assert f"A cluster needs `{' '.join(OF_A_CLUSTER)}`" in PAGE.read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +122,11 @@ async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
 async def test_they_are_enough_in_a_cluster(cluster: RedisCluster) -> None:
     prefix = "shop"
     for node in cluster.nodes:
-        node.command("ACL", "SETUSER", "jobs", "reset", *documented(prefix), "+cluster|slots")
+        node.command("ACL", "SETUSER", "jobs", "reset", *documented(prefix), *OF_A_CLUSTER)
+        node.command("ACL LOG", "RESET")
     url = cluster.url.replace(f":{cluster.nodes[0].password}@", "jobs:password@")
     await everything(with_options(url, prefix=prefix))
+    assert {each for node in cluster.nodes for each in refused_to_users(node)} <= {"config|get"}
 
 
 def refused_to_users(server: RedisServer) -> set[str]:

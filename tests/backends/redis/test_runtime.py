@@ -21,8 +21,8 @@ from forge_jobs.model.transitions import Demand, Exchange
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.redis.base import listening
 from forge_jobs.storage.redis.base.scripts import script
+from forge_jobs.storage.redis.driver import messages
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.asked import asked
@@ -77,7 +77,7 @@ async def test_an_idle_pod_of_ten_queues_costs_two_commands_a_second_at_most(
             with asked() as commands:
                 await anyio.sleep(40 / HURRY)
             per_second = commands.total() / (time.monotonic() - start) / HURRY
-    assert per_second + 1 / listening.PING_AFTER_S <= 2
+    assert per_second + 1 / messages.PING_AFTER_S <= 2
 
 
 async def test_a_busy_pod_makes_one_trip_for_each_exchange(

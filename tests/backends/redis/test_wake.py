@@ -19,6 +19,7 @@ from forge_jobs.reports import flush_reports
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base import listening
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.driver import messages
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
@@ -45,7 +46,7 @@ async def database(between: Proxy) -> AsyncGenerator[Database]:
 
 @pytest.fixture
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "PING_AFTER_S", 0.2)
+    monkeypatch.setattr(messages, "PING_AFTER_S", 0.2)
 
 
 def heard(database: Database) -> tuple[bool, int]:
@@ -253,7 +254,7 @@ async def test_a_silent_connection_is_noticed_and_replaced(
 
 
 def test_silence_is_noticed_within_ten_seconds() -> None:
-    assert 2 * listening.PING_AFTER_S < 10
+    assert 2 * messages.PING_AFTER_S < 10
 
 
 @pytest.mark.long
@@ -264,7 +265,7 @@ async def test_a_quiet_connection_costs_one_ping_now_and_then(
     start = time.monotonic()
     await wait_until(lambda: commands(server, "ping") >= 2, description="it has asked twice")
     # Not more often than intended.
-    assert time.monotonic() - start > listening.PING_AFTER_S
+    assert time.monotonic() - start > messages.PING_AFTER_S
     assert await database.wait(MINE, SHORT) == Wake()
 
 
@@ -294,6 +295,7 @@ import asyncio, sys
 from datetime import timedelta
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.driver import messages
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.base.listening import waiters_of
 

@@ -90,7 +90,7 @@ class Database:
         self._calls: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.hints = Hints(url, self.commands)
+        self.hints = Hints(url, self.known, self.commands)
         self._to_end: list[Callable[[], Awaitable[None]]] = []
         self._replicas = Replicas(url)
         self.spoilt = SpoiltKeys(url.keys.fleet, self._look_at_keys, self.elapsed)
@@ -300,6 +300,7 @@ class Database:
             self.clock_argument,
             _encode([request for _, request in group]),
             self.keys.channel,
+            self.known.publish,
         )
 
     async def _take(self, commands: Sequence[Command], waits: int, take: _Take) -> list[Any]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from forge_jobs.errors import StorageError
+from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import Command
 from forge_jobs.storage.redis.keys import queue_tag
@@ -15,13 +16,18 @@ from forge_jobs.storage.wakeups import QUEUE, WATCHED
 class Hints:
     """Publishes topics of queues. A lost topic costs the time until a watcher looks by itself.
 
+    :param known: how the channels of queues are published to
     :param commands: runs plain commands
     """
 
     def __init__(
-        self, url: RedisUrl, commands: Callable[[Sequence[Command]], Awaitable[list[Any]]]
+        self,
+        url: RedisUrl,
+        known: KnownOfStore,
+        commands: Callable[[Sequence[Command]], Awaitable[list[Any]]],
     ) -> None:
         self._url = url
+        self._known = known
         self._commands = commands
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -37,7 +43,7 @@ class Hints:
                 # For every process: each may change jobs of the queue.
                 commands.append(("PUBLISH", channel, f"queue {tag}"))
             else:
-                commands.append(("PUBLISH", f"{channel}:{tag}", ""))
+                commands.append((self._known.publish, f"{channel}:{tag}", ""))
         sending = asyncio.ensure_future(self._publish(commands))
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)

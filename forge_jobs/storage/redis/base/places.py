@@ -125,12 +125,14 @@ class KnownOfStore:
 
     :ivar problem: why the store must not be used any more. See ``late_check.py``
     :ivar queues_of: queues of jobs that were found without their locators. See ``asking.py``
+    :ivar publish: the command that publishes to a queue's channel. All programs hear ``PUBLISH``
     """
 
     def __init__(self, keys: Keys) -> None:
         self.places = Places(keys)
         self.problem = ""
         self.queues_of: dict[JobId, str] = {}
+        self.publish = "PUBLISH"
 
 
 def by_place(places: Places, ids: Iterable[str]) -> dict[str, list[str]]:

@@ -15,6 +15,8 @@ _NEEDED = (
     *[(name, 2) for name in ("ZADD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE")],
 )
 
+_OF_SHARDS = ("SPUBLISH", "SSUBSCRIBE")
+
 ON_KEYS = frozenset(name for name, _ in _NEEDED)
 """All commands on a key that a script or this package runs."""
 
@@ -33,7 +35,10 @@ async def check_rights_at(database: Database, base: str) -> None:
         item_of("rights", "entry", command=command, following=following)
         for command, following in _NEEDED
     ]
-    missing = await database.run_one("rights", base, needed, list[str])
+    lacking = await database.run_one("rights", base, needed, list[str])
+    missing = [name for name in lacking if name not in _OF_SHARDS]
+    if database.is_cluster and len(missing) == len(lacking):
+        database.known.publish = "SPUBLISH"
     if missing:
         raise StorageError(
             "the server's access rules do not let this user run "

@@ -221,6 +221,15 @@ class Cluster:
     def pools(self) -> Sequence[Pool]:
         return list(self._pools.values())
 
+    async def owners_of(self, keys: Iterable[str]) -> list[Host | None]:
+        """Return the server of each key or sharded channel, None where no server is known."""
+        return await self._owners_of([[("", key)] for key in keys])
+
+    def doubt(self, host: Host) -> None:
+        """Ask again which server has which slots, and this one last."""
+        self._is_stale = True
+        self._hosts.put_last(host)
+
     async def connect(self) -> Connection:
         # Messages are passed on to every server.
         try:

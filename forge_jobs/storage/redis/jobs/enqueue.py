@@ -103,8 +103,9 @@ async def _store_one(db: Database, job: NewJob) -> bool:
     if db.places.source(job.id) or keys[0] in db.spoilt.stopped:
         return False
     plain = (job.id, job.payload, job.kind, job.priority, doc_of(job))
+    arguments = (job.queue, db.keys.channel, *plain, db.known.publish)
     try:
-        return bool(await db.run_alone("enqueue_one", keys, job.queue, db.keys.channel, *plain))
+        return bool(await db.run_alone("enqueue_one", keys, *arguments))
     except WrongType:
         return False  # The other script says which queue it is.
 

@@ -4,7 +4,7 @@
 -- which cost more than the commands.
 --
 -- KEYS: the base, the hash of locators. ARGV: the time, the queue and the channel, then id, payload, kind,
--- priority and doc of the job.
+-- priority and doc of the job, and how wake-ups are published.
 -- uses: locators
 local base, ids, queue = KEYS[1], KEYS[2], ARGV[2]
 local id, kind, priority = ARGV[4], ARGV[6], ARGV[7]

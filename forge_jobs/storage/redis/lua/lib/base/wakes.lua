@@ -45,11 +45,12 @@ local function is_waited_for(base)
 end
 
 -- A queue has a channel of its own, which only pods that serve the queue hear. Nothing is published while
--- no caller waits.
+-- no caller waits. The last argument says how: PUBLISH, or in a cluster SPUBLISH, whose messages stay with
+-- the server of the queue and the replicas. What concerns the fleet is for the processes of all queues.
 local function flush_topics()
   for base in pairs(woken) do
     if is_waited_for(base) then
-      redis.call('PUBLISH', ARGV[3] .. ':' .. base:match('{.*'), '')
+      redis.call(ARGV[#ARGV], ARGV[3] .. ':' .. base:match('{.*'), '')
     end
   end
   if #topics > 0 then
