@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "redis.md"
 
 
 OF_A_CLUSTER = ("+cluster|slots", "+spublish", "+ssubscribe")
-"""What the page adds for a cluster."""
+"""Rights that the page adds for a cluster."""
 
 
 def documented(prefix: str = "forge") -> list[str]:

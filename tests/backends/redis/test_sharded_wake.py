@@ -1,4 +1,4 @@
-"""In a cluster a wake-up of a queue stays with the queue's server, and is heard by who waits."""
+"""Wake-ups in a cluster: each stays with the server of its queue, and waiters there hear it."""
 
 import logging
 from collections.abc import AsyncGenerator, Iterator

@@ -294,14 +294,9 @@ class Database:
 
     def _arguments(self, group: _Group, also: Collection[str]) -> Command:
         keys = [*(base for base, _ in group), *also]
-        return (
-            len(keys),
-            *keys,
-            self.clock_argument,
-            _encode([request for _, request in group]),
-            self.keys.channel,
-            self.known.publish,
-        )
+        requests = _encode([request for _, request in group])
+        wakes = (self.keys.channel, self.known.publish)
+        return (len(keys), *keys, self.clock_argument, requests, *wakes)
 
     async def _take(self, commands: Sequence[Command], waits: int, take: _Take) -> list[Any]:
         if not waits:

@@ -34,10 +34,10 @@ class Hears(Protocol):
         """Messages of the channel arrive from now on. Some may have been missed before."""
 
     def received(self, channel: str) -> None:
-        """A message of the channel."""
+        """Pass a message of the channel on."""
 
     def shard_lost(self, channels: Iterable[str], error: BaseException) -> None:
-        """These channels are not heard for now, until :meth:`subscribed` names them."""
+        """Note that channels are not heard for now, until :meth:`subscribed` names them."""
 
 
 class ShardedChannels:
