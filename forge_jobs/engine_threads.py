@@ -92,7 +92,9 @@ class EngineThread:
                         self.failures = 0
                     self.failures += 1
                     logger.error(
-                        "thread %s failed and is started again", self._thread.name, exc_info=error
+                        "thread %s of forge_jobs failed and is started again",
+                        self._thread.name,
+                        exc_info=error,
                     )
                     with suppress(Exception):
                         self._on_failure(error)

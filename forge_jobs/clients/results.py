@@ -269,7 +269,9 @@ def read_result(job: Job, encryption: Encryption | None = None, kind: Any = Any)
         job = structs.replace(job, result=_decrypted(job, Part.RESULT, job.result, encryption))
     read = _READ.get(job.status)
     if read is None:
-        raise NotFound(f"job {job.id} is {job.status.in_words} and has no result yet")
+        raise NotFound(
+            f"job {job.id} is {job.status.in_words} and has no result yet; wait for its end"
+        )
     return read(job, kind)
 
 
@@ -301,7 +303,9 @@ def _returned(job: Job, kind: Any) -> Any:
         last = job.errors[-1] if job.errors else None
         if last is not None and last.cause is Cause.SUCCEEDED:
             raise NotFound(f"job {job.id} succeeded, but its result is no JSON: {last.message}")
-        raise NotFound(f"the result of job {job.id} is no longer kept")
+        raise NotFound(
+            f"the result of job {job.id} is no longer kept; give such jobs a longer result_ttl"
+        )
     if kind is Any:
         return msgspec.json.decode(job.result)
     if isinstance(kind, str):

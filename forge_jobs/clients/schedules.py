@@ -171,7 +171,7 @@ async def resume_schedule(cron: CronStore, name: str) -> Schedule:
     """
     stored = await cron.get_schedule(name)
     if stored is None:
-        raise NotFound(f"no schedule is named {name!r}")
+        raise NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
     next_at = first_occurrence(stored.spec, await cron.now())
     return await cron.pause_schedule(name, False, next_at)
 
@@ -185,7 +185,7 @@ async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
     """
     schedule = await storage.cron.get_schedule(name)
     if schedule is None:
-        raise NotFound(f"no schedule is named {name!r}")
+        raise NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
     return await storage.cron.trigger(name, job_of(schedule.spec))
 
 

@@ -326,7 +326,7 @@ class Watches:
         for which in (JobFilter(queues=(queue,)), running):
             page = await self._jobs.list(which, limit=NEWEST)
             if queue in page.silent:
-                raise Unavailable(f"queue {queue} does not answer")
+                raise Unavailable(f"the server of queue {queue!r} does not answer")
             lines += page.jobs
         return lines
 

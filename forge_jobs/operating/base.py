@@ -30,7 +30,7 @@ class Calls(ABC):
         :raises NotFound: as for a queue that does not exist
         """
         if not self.actor.sees(queue):
-            raise NotFound(f"there is no queue {queue!r}")
+            raise NotFound(f"there is no queue {queue!r}; forge-jobs queues list names all")
 
     def _may_use(self, queue: str) -> None:
         """Refuse an actor who may not put something into a queue.

@@ -8,7 +8,7 @@ MOST_COUNTED = 10_000
 
 def unknown_queue(name: str) -> NotFound:
     """Return the error that there is no queue of that name."""
-    return NotFound(f"there is no queue {name!r}")
+    return NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")
 
 
 def in_use(name: str, jobs: int, pods: int) -> Conflict:

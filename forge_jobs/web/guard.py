@@ -233,6 +233,12 @@ async def _answer_error(
     request_id = scope["state"]["request_id"]
     refused = unavailable(error) if isinstance(error, TimeoutError) else refusal_of(error)
     if refused.document.status == 500:
-        logger.error("request %s met a defect", request_id, exc_info=error)
+        logger.error(
+            "request %s (%s %r) failed by a defect of forge_jobs; please report the traceback",
+            request_id,
+            scope["method"],
+            scope["path"],
+            exc_info=error,
+        )
     if not sending.has_started:
         await answer(refused, request_id)(scope, receive, sending)

@@ -79,7 +79,9 @@ class ReloadedSlot(Slot):
             old.kill()
         if code := await old.end:
             logger.warning(
-                "worker process %d, of the code before, ended with %s", self.number, in_words(code)
+                "worker process %d, which ran the code before the change, ended with %s",
+                self.number,
+                in_words(code),
             )
 
 

@@ -157,7 +157,7 @@ class QueueCalls(RecordedCalls):
         for name in names:
             check_name("queue", name)
             if name not in known or not self.actor.sees(name):
-                raise NotFound(f"there is no queue {name!r}")
+                raise NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")
 
     async def _known_queue(self, action: str, name: str) -> None:
         """Refuse an actor who may not change queues, and a queue that does not exist."""
@@ -165,7 +165,7 @@ class QueueCalls(RecordedCalls):
         check_name("queue", name)
         self._may_see(name)
         if name not in {state.name for state in await self.storage.config.queues()}:
-            raise NotFound(f"there is no queue {name!r}")
+            raise NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")
 
 
 def _view(

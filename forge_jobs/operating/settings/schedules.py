@@ -190,7 +190,7 @@ class ScheduleCalls(RecordedCalls):
     async def _schedule(self, name: str) -> Schedule:
         stored = await self.storage.cron.get_schedule(check_name("name", name))
         if stored is None or not self.actor.sees(stored.spec.queue):
-            raise NotFound(f"no schedule is named {name!r}")
+            raise NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
         return stored
 
     def _spec_marks(self, stored: Schedule) -> Mapping[str, str]:

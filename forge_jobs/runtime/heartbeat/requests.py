@@ -88,7 +88,9 @@ class RequestDesk:
             await self._send_all(procs, self._answers, self._ready)
         except Exception as error:  # beats must go on
             logger.warning(
-                "requests to this pod wait for the next beat: %s: %s", type(error).__name__, error
+                "operators' requests to this pod wait for the next heartbeat: %s: %s",
+                type(error).__name__,
+                error,
             )
 
     async def _hear(self, procs: ProcStore, lease: PodLease) -> None:
@@ -114,7 +116,11 @@ class RequestDesk:
         try:
             await procs.answer_request(lease, request.id, text, done=done)
         except OF_VALUES as error:  # no repeat would do better
-            logger.warning("the answer to request %s is not stored: %s", request.id, error)
+            logger.warning(
+                "the store refuses the answer to request %s, so the operator sees none: %s",
+                request.id,
+                error,
+            )
 
     def _begin(self, lease: PodLease, request: PodRequest) -> None:
         logger.info(

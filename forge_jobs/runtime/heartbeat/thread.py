@@ -314,7 +314,10 @@ class Heartbeat(BeatProblems):
             self._is_quiet = self.quiet
 
     async def _register_again(self, storage: Storage) -> None:
-        logger.warning("the lease of this pod had run out: registering again, without slots")
+        logger.warning(
+            "the lease of this pod had run out: registering again, without slots. Its jobs may run "
+            "on other pods. No beat had reached the store for too long, or the process was frozen"
+        )
         if not self.draining:
             await self._declare(storage)
         asked_at = self._clock.elapsed()

@@ -375,10 +375,14 @@ class PodStopper:
                 if self._is_over:
                     raise
             except StorageError as error:
-                logger.warning("a call of the stop failed: %s: %s", type(error).__name__, error)
+                logger.warning(
+                    "the store did not take a call while this pod stops; the stop goes on: %s: %s",
+                    type(error).__name__,
+                    error,
+                )
                 return False
             except Exception:
-                logger.exception("a call of the stop failed")
+                logger.exception("a step of the stop of this pod failed; the stop goes on")
                 return False
             else:
                 return True

@@ -160,7 +160,9 @@ class PodTasks:
             pod_task.failures = 0
         pod_task.failures += 1
         pod_task.problem = f"failed and is started again: {type(error).__name__}: {error}"
-        logger.error("task %s failed and is started again", pod_task.name, exc_info=error)
+        logger.error(
+            "task %s of this pod failed and is started again", pod_task.name, exc_info=error
+        )
         pause = _PAUSES.after(pod_task.failures)
         self._loop.call_later(pause, self._begin_again, pod_task)
 

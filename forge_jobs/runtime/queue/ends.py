@@ -52,8 +52,8 @@ def decide(
         return _timed(grouped(next_transition(end, job, rules, services.rng), job.kind), seconds)
     except BaseException as error:  # the claim needs an end in any case
         logger.exception(
-            "job %s of queue %s: a rule that decides how the job goes on failed; the attempt "
-            "counts as failed",
+            "job %s of queue %s: the retry policy, or another rule for the end of a run, raised an "
+            "exception; the attempt counts as failed",
             job.claim.job_id,
             job.claim.queue,
         )

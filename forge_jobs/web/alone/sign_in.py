@@ -109,7 +109,9 @@ class SignIn:
         )
         if not fits or user is None:
             self._failures.add(callers)
-            logger.warning("a sign-in failed; further failures within a minute are refused")
+            logger.warning(
+                "a sign-in %s failed; further failures within a minute are refused", callers[0]
+            )
             raise _unauthorized("wrong credentials")
         self._known[proof] = stored
         if len(self._known) > _REMEMBERED:
@@ -201,7 +203,9 @@ class _UserFile:
             except ConfigError as error:
                 # Fails closed: a file that is half written or gone signs no caller in.
                 self._users = {}
-                logger.warning("no caller can sign in by password or token: %s", error)
+                logger.warning(
+                    "no caller can sign in by password or token until the file is mended: %s", error
+                )
             self._stamp = stamp
         return self._users.get(name)
 

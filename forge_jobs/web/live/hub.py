@@ -177,7 +177,10 @@ class Hub:
         except (ForgeJobsError, Refused) as error:
             self._lost = refusal_of(error).document.problem
         except Exception:  # the next reading may go well, and viewers must know meanwhile
-            logger.exception("a reading for live viewers met a defect")
+            logger.exception(
+                "the live pages could not be updated, by a defect of forge_jobs; the next reading "
+                "is tried, please report the traceback"
+            )
             self._lost = "the reading met a defect of the program"
         self._read_at = _moment()
 

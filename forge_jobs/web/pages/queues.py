@@ -74,7 +74,7 @@ async def queue_page(visit: Visit) -> Shown:
     found = {each.name: each for each in (await visit.operator.list_queues()).queues}
     queue = found.get(name)
     if queue is None:
-        raise NotFound(f"there is no queue {name!r}")
+        raise NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")
     given = {key: value for key, value in visit.request.query_params.items() if key != "at"}
     over, _ = await over_time(visit, span_of(given, visit.now), name)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))

@@ -129,4 +129,4 @@ def _limit(bucket: _Bucket) -> RateLimit:
 
 
 def _unknown(scope: str) -> NotFound:
-    return NotFound(f"there is no rate limit {scope!r}")
+    return NotFound(f"there is no rate limit {scope!r}; forge-jobs limits list names all")

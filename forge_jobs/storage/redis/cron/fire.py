@@ -98,7 +98,11 @@ def _jobs_in(record: _Record) -> Sequence[NewJob]:
     try:
         return _decode_jobs(record.jobs)
     except UNREADABLE as error:
-        logger.error("an occurrence in the outbox is dropped, as it cannot be read: %s", error)
+        logger.error(
+            "a job that a schedule has fired is dropped, as its record cannot be read: %s; see "
+            "'forge-jobs cron list' for the last times, and run 'forge-jobs cron trigger NAME'",
+            error,
+        )
         return ()
 
 
@@ -132,7 +136,13 @@ async def _deliver_or_drop(database: Database, number: int, jobs: Sequence[NewJo
     except (Conflict, InvalidInput, NotFound) as error:
         # Another call has taken an id since the check. The schedule has advanced, and other records
         # must not wait for this one.
-        logger.error("an occurrence of schedule %r is dropped: %s", jobs[0].schedule, error)
+        logger.error(
+            "the jobs that schedule %r has fired are dropped: %s; if they are needed, run "
+            "'forge-jobs cron trigger %s'",
+            jobs[0].schedule,
+            error,
+            jobs[0].schedule,
+        )
 
 
 async def _deliver(database: Database, number: int, jobs: Sequence[NewJob]) -> list[EnqueueOutcome]:

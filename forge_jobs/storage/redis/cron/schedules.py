@@ -182,7 +182,7 @@ def _known(schedule: StoredSchedule | None, name: str) -> StoredSchedule:
 
 def unknown(name: str) -> NotFound:
     """The error that there is no such schedule."""
-    return NotFound(f"there is no schedule {name!r}")
+    return NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
 
 
 def _new(spec: ScheduleSpec, next_at: datetime | None, *, edited: bool) -> StoredSchedule:

@@ -44,7 +44,9 @@ class Sentinels:
         finally:
             await drop(connection)
         if not isinstance(found, list):
-            raise NotConnected(f"the sentinel knows no service {url.service!r}")
+            raise NotConnected(
+                f"the sentinel knows no service {url.service!r}; correct the name in the URL"
+            )
         return found[0].decode(), int(found[1])
 
     async def _checked(self, primary: Host) -> Connection:

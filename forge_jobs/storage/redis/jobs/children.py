@@ -267,4 +267,5 @@ class Edges:
 
 def missing(parent: str) -> NotFound:
     """The refusal of a job whose parent does not exist."""
-    return NotFound(f"job {parent}, named in after, does not exist")
+    problem = f"job {parent}, named in after, does not exist"
+    return NotFound(f"{problem}; it was never stored, or its retention is over")

@@ -94,7 +94,7 @@ async def enqueue(
         if tried >= _AT_ONCE:
             # Two that go in step would bar each other on and on.
             await until_set(asyncio.Event(), random.uniform(0, _PAUSE_S) * tried)
-    raise Unavailable("gave up: other calls kept storing the same ids or keys")
+    raise Unavailable("gave up: other calls kept storing the same ids or keys; try again")
 
 
 async def _store_one(db: Database, job: NewJob) -> bool:
@@ -392,4 +392,6 @@ def _is_same(fingerprint: str, other: str) -> bool:
 
 
 def _other_content(job_id: str) -> Conflict:
-    return Conflict(f"the id {job_id} is stored already, with another content")
+    return Conflict(
+        f"the id {job_id} is stored already, with another content; give each job its own id"
+    )

@@ -168,7 +168,9 @@ async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> Foun
     """
     found = await _walk(db, which, _OLDEST, _place(after), limit)
     if found.silent:
-        raise Unavailable(f"queue {min(found.silent)} does not answer; name other queues")
+        raise Unavailable(
+            f"the server of queue {min(found.silent)!r} does not answer; name other queues, or wait"
+        )
     return found.as_found()
 
 

@@ -109,7 +109,7 @@ async def requeue_step(
         outcomes, cursor = read_step(step, answer, to)
         if cursor != step.cursor or not ids:
             return outcomes, cursor
-    raise Unavailable("gave up: other calls kept changing what the same jobs wait for")
+    raise Unavailable("gave up: other calls kept changing what the same jobs wait for; try again")
 
 
 async def requeue(
@@ -147,7 +147,7 @@ async def requeue(
         }
         if not ids:
             return done
-    raise Unavailable("gave up: other calls kept changing what the same jobs wait for")
+    raise Unavailable("gave up: other calls kept changing what the same jobs wait for; try again")
 
 
 def seen_of(seen: Mapping[JobId, str] | None, ids: Iterable[JobId]) -> object:
@@ -219,7 +219,7 @@ class _Plans:
         coming = [link for link in links if link.id in self._coming_back]
         told = await self._that_told(coming, bars=True)
         if told or not self._unknown.isdisjoint(self._coming_back):
-            raise Unavailable("gave up: children may have heard of an end meanwhile; ask again")
+            raise Unavailable("gave up: children may have heard of an end meanwhile; try again")
 
     async def _that_told(self, links: Sequence[_Link], *, bars: bool) -> set[JobId]:
         """Return the jobs of whose end a child knows."""

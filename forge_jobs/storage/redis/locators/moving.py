@@ -155,7 +155,7 @@ class Mover:
             db.places.note({number: text})
         if db.places.moved > before:
             logger.info(
-                "locators: %d of %d hashes are moved to where they are spread",
+                "the index of job ids moves to all servers: %d of %d hashes are moved",
                 db.places.moved,
                 OLD_HASHES,
             )

@@ -37,7 +37,9 @@ def end_step(tx: Tx, step: ActionStep, outcome: BulkOutcome, to: str | None) -> 
     asked = {"of_action": step.action_id, "of_queue": step.queue}
     row = tx.execute(_PART, asked).first()
     if row is None:
-        raise Conflict(f"the action {step.action_id} is gone")
+        raise Conflict(
+            f"the record of action {step.action_id} was removed while a step ran; preview again"
+        )
     values: dict[str, object] = {
         "changed": row.changed + len(outcome.changed),
         "requested": row.requested + len(outcome.requested),

@@ -38,7 +38,7 @@ _BLOCK = 16
 COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 
 
-OVERTAKEN = "gave up: other transactions kept storing the same ids or keys"
+OVERTAKEN = "gave up: other transactions kept storing the same ids or keys; try again"
 """The text of the error, when a script was begun again until its time was up."""
 
 

@@ -232,4 +232,4 @@ def _locked(tx: Tx, scope: str) -> Row[Any] | None:
 
 
 def _unknown(scope: str) -> NotFound:
-    return NotFound(f"there is no rate limit {scope!r}")
+    return NotFound(f"there is no rate limit {scope!r}; forge-jobs limits list names all")

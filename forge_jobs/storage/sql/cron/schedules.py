@@ -73,7 +73,7 @@ def _known(tx: Tx, name: str) -> Row[Any]:
     """
     row = tx.execute(_ONE_LOCKED, {"of": name}).first()
     if row is None or _schedule(row).deleted:
-        raise NotFound(f"there is no schedule {name!r}")
+        raise NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
     return row
 
 

@@ -246,7 +246,8 @@ def _check_same(request: NewJob, fingerprint: str, content: tuple[str, str, str]
     else:
         same = content == _content(request)
     if not same:
-        raise Conflict(f"the id {request.id} is stored already, with another content")
+        problem = f"the id {request.id} is stored already, with another content"
+        raise Conflict(f"{problem}; give each job its own id")
 
 
 def _read_stored(tx: Tx, ids: Iterable[JobId]) -> dict[str, Row[tuple[str, ...]]]:
@@ -271,7 +272,8 @@ def _read_parents(tx: Tx, ids: Iterable[str]) -> dict[str, JobStatus]:
 def _check_all(parents: Iterable[str], there: Container[str]) -> None:
     for parent in sorted(parents):
         if parent not in there:
-            raise NotFound(f"job {parent}, named in after, does not exist")
+            problem = f"job {parent}, named in after, does not exist"
+            raise NotFound(f"{problem}; it was never stored, or its retention is over")
 
 
 def ensure_queues(tx: Tx, missing: set[str]) -> None:

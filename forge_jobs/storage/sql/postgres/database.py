@@ -281,7 +281,8 @@ class PostgresDatabase:
                     raise Unavailable(OVERTAKEN) from None
             except DRIVER_ERRORS as error:
                 if begin is self._begin_impatiently and sqlstate_of(error) == LOCK_TIMEOUT:
-                    raise Locked("an open transaction holds rows that the call needs") from None
+                    problem = "an open transaction holds rows that the call needs"
+                    raise Locked(f"{problem}; try again when it has ended") from None
                 if not may_go_better(error) or _elapsed() >= deadline:
                     raise
             failures += 1

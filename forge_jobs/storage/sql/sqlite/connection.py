@@ -141,7 +141,7 @@ class SqliteConnection:
                 return await on_driver_thread(self._driver, work, deadline, *given)
         except TimeoutError:
             raise Unavailable(
-                f"the database file gave no answer within {self._timeout:g} s"
+                f"the database file gave no answer within {self._timeout:g} s; look at its disk"
             ) from None
         except TRANSLATED as error:
             raise translate(error) from None
@@ -299,7 +299,8 @@ class SqliteConnection:
         self._warn_once(waited)
         if _elapsed() >= min(deadline, self._close_by):
             raise Unavailable(
-                f"another transaction has held the write lock of the database for {waited:.0f} s"
+                f"another transaction has held the write lock of the database for {waited:.0f} s; "
+                "look for a program that keeps a transaction open"
             )
         # In proportion to the wait, so that a free lock is taken soon.
         time.sleep(min(max(waited / 8, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))

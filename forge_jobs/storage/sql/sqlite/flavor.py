@@ -40,7 +40,9 @@ def file_identity(path: Path) -> str:
     try:
         found = path.stat()
     except OSError:
-        raise Unavailable(f"the database file {path.name} cannot be opened") from None
+        raise Unavailable(
+            f"the database file {path.name} cannot be opened; was it moved or removed?"
+        ) from None
     return f"sqlite:{found.st_dev}:{found.st_ino}"
 
 

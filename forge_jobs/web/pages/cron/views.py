@@ -60,7 +60,7 @@ async def schedule_page(visit: Visit) -> Shown:
     found = {each.spec.name: each for each in (await visit.operator.list_schedules()).schedules}
     each = found.get(name)
     if each is None:
-        raise NotFound(f"no schedule is named {name!r}")
+        raise NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
     page = await visit.operator.list_jobs(JobFilter(schedule=name), limit=_LISTED)
     access = visit.actor.access
     is_draft = bool(visit.parameter("expression"))

@@ -51,7 +51,7 @@ async def edit(
         )
         if await db.run_one("edit", base, request, bool):
             return
-    raise Unavailable("gave up: other calls kept changing the same job")
+    raise Unavailable("gave up: other calls kept changing the same job; try again")
 
 
 async def _read(db: Database, job_id: JobId) -> tuple[str, Whole]:
@@ -60,7 +60,7 @@ async def _read(db: Database, job_id: JobId) -> tuple[str, Whole]:
         [whole] = await db.run_one("get", base, [job_id], list[Whole | Literal[False]])
         if whole:
             return base, whole
-    raise NotFound(f"there is no job {job_id}")
+    raise NotFound(f"there is no job {job_id}; its retention is over, or the store is another")
 
 
 def _changes(

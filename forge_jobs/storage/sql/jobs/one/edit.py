@@ -33,7 +33,7 @@ def edit(tx: Tx, job_id: JobId, token: int, before: JobContent, after: JobConten
         raise Locked(f"an open transaction holds job {job_id}; edit it when that has ended")
     job = read.get(tx, [job_id]).get(job_id)
     if job is None:
-        raise NotFound(f"there is no job {job_id}")
+        raise NotFound(f"there is no job {job_id}; its retention is over, or the store is another")
     check_editable(job, token, before)
     changed = changed_fields(before, after)
     if not changed:
