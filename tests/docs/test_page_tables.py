@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import pytest
 
+import forge_jobs
 from forge_jobs.handlers.options import HandlerOptions, JobOptions
 from forge_jobs.handlers.requests import EnqueueOptions
 from forge_jobs.model.ids import HostId, new_job_id
@@ -86,6 +87,37 @@ def test_the_words_of_the_glossary_are_sorted_and_each_is_there_once() -> None:
 @pytest.mark.parametrize(("heading", "names"), [("Statuses", JobStatus), ("Causes", Cause)])
 def test_the_glossary_has_each_status_and_cause(heading: str, names: type[StrEnum]) -> None:
     assert names_in(table("glossary.md", heading)) == list(names)
+
+
+_PLAIN_ENGLISH = frozenset(
+    re.findall(
+        r"\w+",
+        "access alone answering api apply around cli closed conflict decryption depends end"
+        " exponential fixed forbidden forge found injected input invalid judging lib limited linear"
+        " list locked matching metric mismatch missing not one operate operating option postgres"
+        " program read redis registration slow sql sqlite state successful sync testing undecodable"
+        " web wrong",
+    )
+)
+
+
+def _forms(word: str) -> set[str]:
+    """Return the word, and the words that a plural or a verb form may come from."""
+    stems = {word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y"}
+    for ending in ("ed", "d", "ing", "led", "ption"):
+        stems.add(word.removesuffix(ending))
+    return stems | {word.removesuffix("ption") + "pt", word.removesuffix("ing") + "e"}
+
+
+def test_the_glossary_has_the_words_of_folders_and_of_public_classes() -> None:
+    folders = [each for each in (ROOT / "forge_jobs").rglob("*") if (each / "__init__.py").exists()]
+    names = [word for folder in folders for word in folder.name.split("_")]
+    classes = [name for name in forge_jobs.__all__ if name[0].isupper()]
+    names += [word.lower() for name in classes for word in re.findall("[A-Z][a-z]+", name)]
+
+    explained = re.findall(r"[a-z]+", " ".join(table("glossary.md", "Glossary")).lower())
+    known = _PLAIN_ENGLISH.union(explained)
+    assert sorted({name for name in names if not _forms(name) & known}) == []
 
 
 # -- retries and outcomes --------------------------------------------------------------------------
