@@ -41,8 +41,8 @@ debian: $(READY)
 	$(PYTEST) tests/debian tests/conformance tests/backends \
 	    --ignore tests/conformance/model -k "not sqlite and not cluster"
 
-# The dashboard in Chromium: FORGE_TEST_CHROMIUM, or chromium on PATH, which .ci/run installs.
-browser: $(READY)
+# The dashboard and the manual in Chromium: FORGE_TEST_CHROMIUM, or chromium on PATH, which .ci/run installs.
+browser: $(READY) docs
 	$(BIN)/pytest -n 2 --dist worksteal -q tests/browser
 
 # Files of others that are kept here, by npm pack. Neither users nor tests need npm.
