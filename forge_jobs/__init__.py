@@ -40,6 +40,7 @@ from forge_jobs.handlers.handler import Handler as Handler
 from forge_jobs.handlers.injection.markers import Depends as Depends
 from forge_jobs.handlers.injection.markers import Injected as Injected
 from forge_jobs.handlers.injection.markers import Shared as Shared
+from forge_jobs.handlers.limits.rates import Rate as Rate
 from forge_jobs.handlers.options import JobOptions as JobOptions
 from forge_jobs.handlers.outcomes import Again as Again
 from forge_jobs.handlers.outcomes import Dead as Dead
@@ -181,6 +182,7 @@ __all__ = [
     "QueueHandle",
     "QueueRuntime",
     "QueueSettings",
+    "Rate",
     "RateLimit",
     "RateLimited",
     "RegistrationError",

@@ -330,10 +330,15 @@ def _dead(job: Job, _kind: Any) -> Any:
     raise JobDead(job.id, f"is dead: {last.type}: {last.message}", last.traceback)
 
 
+_CANCELLED = {
+    Cause.EXPIRED: "expired before it ran",
+    Cause.DROPPED: "was dropped, because its rate limit had no token",
+    Cause.PARENT_FAILED: "was cancelled, because a job it waited for failed",
+}
+
+
 def _cancelled(job: Job, _kind: Any) -> Any:
-    message = "expired before it ran" if job.cause is Cause.EXPIRED else "was cancelled"
-    if job.cause is Cause.PARENT_FAILED:
-        message = "was cancelled, because a job it waited for failed"
+    message = _CANCELLED.get(job.cause, "was cancelled")
     raise JobCancelled(job.id, message, job.errors[-1].traceback if job.errors else "")
 
 

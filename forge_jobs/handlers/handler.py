@@ -22,10 +22,12 @@ from forge_jobs.handlers.around.hooks import Hooks
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.injection.markers import Dependency
 from forge_jobs.handlers.injection.running import ComposedRun, injected
+from forge_jobs.handlers.limits.rates import ask_of
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.signatures import Mismatch, Signature, encode_value
 from forge_jobs.model.letters import DEAD_LETTER_KIND
+from forge_jobs.model.queues import RateAsk
 from forge_jobs.privacy.secrets import is_masked, marked, secret_paths
 
 _ENQUEUES = frozenset(
@@ -113,6 +115,8 @@ class Handler(Generic[P, R_co]):
         self.run: ComposedRun | None = None if plan is None else injected(plan, function)
         """The function that the runtime awaits for each run. None: the plain call of the function,
         which costs nothing beside the call."""
+        self.rate = self.options.rate
+        """How often jobs may start. None: a run asks for no token."""
         self.hooks = hooks or None
         """Called with the end of each run, if there are any."""
         self.needs_thread = (
@@ -212,6 +216,16 @@ class Handler(Generic[P, R_co]):
         if value is None:
             return "null"
         return encode_value("result", value)
+
+    def rate_ask(self, payload: str) -> RateAsk | None:
+        """Return the request for the token that a run needs. None: a run needs none.
+
+        :param payload: JSON text of an object, decrypted
+        """
+        if self.rate is None:
+            return None
+        is_private = self.options.encryption is not None or bool(self.options.secrets)
+        return ask_of(self.rate, self.kind, payload, is_private=is_private)
 
     def same_function(self, other: "Handler[..., Any]") -> bool:
         """True when both stand for one function, also after a reload of the module."""

@@ -6,6 +6,7 @@ from typing import Any, get_args
 from forge_jobs.errors import InvalidInput, RegistrationError, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.limits.rates import check_key_fields, check_rate
 from forge_jobs.handlers.options import (
     AroundEnqueue,
     Executor,
@@ -109,7 +110,7 @@ def named(kind: object) -> str:
 
 
 def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
-    """Return the handler, whose unique key and seed name arguments that exist.
+    """Return the handler, whose unique key, rate and seed name arguments that exist.
 
     :raises RegistrationError: names the field. A handler has a seed or a unique key, not both
     """
@@ -125,6 +126,11 @@ def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
                 " job already makes sure that there is one"
             )
     unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
+    if handler.options.rate is not None:
+        try:
+            check_key_fields(handler.options.rate, known)
+        except InvalidInput as error:
+            raise RegistrationError(f"{handler.kind}: {error}") from None
     for name in () if unique is None else unique.by:
         if name not in known:
             raise RegistrationError(
@@ -229,6 +235,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "max_memory": _as_given,
     "max_runs_per_child": _as_given,
     "unique": lambda value: value and check_unique(value),
+    "rate": lambda value: None if value is None else check_rate(value),
     "seed": _seed,
     "spread": lambda value: None if value is None else check_spread(value),
 }

@@ -11,6 +11,7 @@ from forge_jobs.handlers.around.hooks import hooks_of
 from forge_jobs.handlers.handler import Handler, Registering
 from forge_jobs.handlers.injection.markers import middleware_of
 from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
+from forge_jobs.handlers.limits.rates import declared_rates
 from forge_jobs.handlers.option_checks import (
     check_aliases,
     checked_options,
@@ -25,6 +26,7 @@ from forge_jobs.handlers.options import (
     check_option_names,
 )
 from forge_jobs.handlers.recurring import Recurring
+from forge_jobs.model.queues import RateLimit
 from forge_jobs.policy.cron import parse_cron
 from forge_jobs.privacy.encryption import Encryption, check_encryption
 
@@ -243,6 +245,16 @@ class HandlerRegistry:
     def kinds(self) -> frozenset[str]:
         """All kinds of the registry, aliases included."""
         return frozenset(self._by_kind)
+
+    def rates(self) -> dict[str, RateLimit]:
+        """Return the rate limits that handlers declare, by name.
+
+        :raises RegistrationError: two handlers declare one name in different sizes
+        """
+        try:
+            return declared_rates((each.kind, each.rate) for each in self)
+        except InvalidInput as error:
+            raise RegistrationError(str(error)) from None
 
     def __iter__(self) -> Iterator[Handler[..., Any]]:
         """Iterate over the handlers in the order of registration."""

@@ -87,6 +87,8 @@ class Cause(StrEnum):
     """The claim went stale: the process died or lost the store."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    DROPPED = "dropped"
+    """No token of the handler's rate limit was there, and the handler drops such jobs."""
     PARENT_FAILED = "parent_failed"
     PARENTS_SETTLED = "parents_settled"
     REQUEUED = "requeued"

@@ -195,6 +195,18 @@ class TokenGrant(Struct, frozen=True):
     retry_in: timedelta
 
 
+class RateAsk(Struct, frozen=True):
+    """A request for one token of a rate limit, for a job that is about to run.
+
+    :param scope: the rate limit
+    :param key: of the bucket. Each key of a rate limit has a bucket of its own, of the size of the
+        rate limit. "" for the bucket of the rate limit itself
+    """
+
+    scope: str
+    key: str = ""
+
+
 class RateLimitState(Struct, frozen=True, kw_only=True):
     """The current state of a named bucket.
 

@@ -244,6 +244,7 @@ def _ended(job: Job) -> Explanation:
 
 _WHY_CANCELLED = {
     Cause.EXPIRED: "it expired before it ran",
+    Cause.DROPPED: "its rate limit had no token for it, and its handler drops such jobs",
     Cause.PARENT_FAILED: "a job it waited for ended without success",
 }
 

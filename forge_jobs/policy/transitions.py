@@ -31,7 +31,8 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How one attempt ended.
 
     :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, rate_limited,
-        key_missing, crashed (the handler's own process), interrupted, released or cancelled
+        key_missing, crashed (the handler's own process), interrupted, released, cancelled or
+        dropped
     :param error: of a failure. Also of a success whose result could not be encoded
     :param result: JSON text of what the handler returned
     :param retryable: False: the handler's rules say that this error is final
@@ -324,4 +325,5 @@ _DECISIONS: dict[Cause, Callable[[AttemptEnd, ClaimedJob, Rules, Randomness], Tr
     Cause.INTERRUPTED: _handed_back,
     Cause.RELEASED: _handed_back,
     Cause.CANCELLED: _cancelled,
+    Cause.DROPPED: _cancelled,
 }

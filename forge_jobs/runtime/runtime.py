@@ -202,7 +202,7 @@ class QueueRuntime:
             other_queues={
                 name: settings or QueueSettings() for name, settings in self._other_queues.items()
             },
-            rate_limits=self._rate_limits,
+            rate_limits={**self._handlers.rates(), **self._rate_limits},
             schedules=(*declared_schedules(self._handlers, router), *self._schedules),
             router=router,
             clock=self._clock,

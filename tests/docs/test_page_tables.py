@@ -189,6 +189,10 @@ ENDS = {
     "`Throttled(60)`": _end(Cause.THROTTLED, retry_after=60 * _SECONDS),
     "`Snoozed` or `Throttled` once too often": _end(Cause.SNOOZED, snoozes=3, delay=_SECONDS),
     '`RateLimited("smtp")`': _end(Cause.RATE_LIMITED, delay=_SECONDS, rate_limit="smtp"),
+    "no token of the handler's [`rate`](limits.md#rates-of-handlers)": _end(
+        Cause.RATE_LIMITED, delay=_SECONDS, rate_limit="sms.send"
+    ),
+    'no token, and the rate has `mode="drop"`': _end(Cause.DROPPED),
     "the pod lacks the key of an [encrypted payload](secrets.md)": _end(Cause.KEY_MISSING),
     "the worker is stopped (deploy, scale-down, no contact to the store)": _end(Cause.INTERRUPTED),
     "the job was cancelled while a handler ran": _end(Cause.CANCELLED),
@@ -236,6 +240,7 @@ def test_every_way_to_end_is_in_the_table() -> None:
         Cause.KEY_MISSING,
         Cause.INTERRUPTED,
         Cause.CANCELLED,
+        Cause.DROPPED,
         Cause.CRASHED,
     }
     assert said == ends

@@ -135,7 +135,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "tokens: an edit fills the bucket",
         "rate_limits",
         "config/rate_limits",
-        "level=min(steps, limit.capacity * token) * (period_us // token),",
+        "level=level_after(row, limit, tx.now) if before else full,",
         "level=0,",
     ),
     _bug(

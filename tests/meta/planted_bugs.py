@@ -60,6 +60,7 @@ from tests.meta.privacy_bugs import PRIVACY_BUGS
 from tests.meta.process_bugs import PROCESS_BUGS
 from tests.meta.progress_bugs import PROGRESS_BUGS
 from tests.meta.query_bugs import QUERY_BUGS
+from tests.meta.rate_bugs import RATE_BUGS
 from tests.meta.record_bugs import RECORD_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
@@ -128,6 +129,7 @@ GROUPS = {
     "process": PROCESS_BUGS,
     "step": STEP_BUGS,
     "again": AGAIN_BUGS,
+    "rate": RATE_BUGS,
     "pod": POD_BUGS,
 }
 """Group, named as the module but for the first -> bugs."""

@@ -152,8 +152,8 @@ HANDLERS = [
     in_runtime(
         "worker: a job given out before the process stood still starts",
         "queue/worker",
-        "                run.stop(StopReason.SHUTDOWN)\n            if run.stop_reason is None:",
-        "                pass\n            if run.stop_reason is None:",
+        "                run.stop(StopReason.SHUTDOWN)\n            if run.handler.rate is None",
+        "                pass\n            if run.handler.rate is None",
         "lapsed_lease.py::test_a_job_given_out_before_the_process_stood_still_does_not_start",
     ),
     in_runtime(
@@ -390,8 +390,8 @@ LIMITS = [
     in_runtime(
         "limits: jobs beyond a long line ask again together",
         "shared/rate_limits",
-        "LONGEST_TURN * self._rng.uniform(0.5, 1.0) if turn is None",
-        "LONGEST_TURN if turn is None",
+        "return LONGEST_TURN * self._rng.uniform(0.5, 1.0)",
+        "return LONGEST_TURN",
         f"{_LIMITS}jobs_beyond_a_long_line_ask_again_at_random_in_its_second_half",
     ),
     in_runtime(

@@ -110,7 +110,7 @@ GRANTS = [
     in_runtime(
         "held: beats do not say that a handler runs",
         "queue/worker",
-        "                services.held.start(run.job.claim, self.worker_id)\n",
+        "            services.held.start(run.job.claim, self.worker_id)\n",
         "",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
     ),

@@ -19,6 +19,7 @@ _SQL_ALONE = {
         "finalize": "Redis ends claims and makes new ones in one script, see claim",
         "unknown_kinds": "Redis keeps each kind's ready jobs apart and has nothing to put aside",
     },
+    "config": {"tables": "what lies where on Redis is in keys"},
     "fleet": {
         "due_kinds": "one script on Redis, in allocations",
         "noted_beats": "only SQL has transactions of callers that lock jobs",

@@ -28,6 +28,8 @@ _FLEET = frozenset(
         "outbox",
         "outbox_seq",
         "limits",
+        "rates",
+        "rates_idle",
         "actions",
         "gauges",
         "pod_hours",
@@ -86,7 +88,7 @@ _OF_JOBS = (
 _LISTS = ("tag", "key", "schedule", "group")
 _FAILURES = ("eg", "eh", "fm", "fh")
 _COUNTS = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
-_MORTAL = (*_COUNTS, "act", "acted", "action", "ask", "asks")
+_MORTAL = (*_COUNTS, "act", "acted", "action", "ask", "asks", "rates", "rates_idle")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")

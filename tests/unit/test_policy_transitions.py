@@ -34,6 +34,7 @@ ENDS = [
     Cause.INTERRUPTED,
     Cause.RELEASED,
     Cause.CANCELLED,
+    Cause.DROPPED,
 ]
 
 

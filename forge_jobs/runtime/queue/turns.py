@@ -7,10 +7,11 @@ from msgspec import structs
 
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.jobs import Cause
+from forge_jobs.model.queues import RateAsk
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.failures import error_record
-from forge_jobs.runtime.queue.run import Run
+from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
 
 logger = reporter(__name__)
@@ -19,6 +20,44 @@ _PATIENCE = 2.0
 """Seconds. The worker stays taken during the question to the store."""
 
 _WITHOUT_ANSWER = timedelta(seconds=5)
+
+DROPPED = AttemptEnd(cause=Cause.DROPPED)
+"""Of a job whose handler drops what finds no token."""
+
+
+async def without_token(run: Run, services: PodServices) -> AttemptEnd | None:
+    """Return the end of a run whose handler declares a rate limit that has no token for the job.
+
+    Nothing starts without a token: while the store gives no answer, the job is due again within a
+    few seconds. None: the run may start, or says itself why it does not.
+    """
+    handler = run.handler
+    if handler.rate is None or run.stop_reason is not None:
+        return None
+    try:
+        ask = handler.rate_ask(run.payload())
+    except Exception:
+        return None  # The handler cannot decode such a payload either, and the run says why.
+    if ask is None:
+        return None
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            grant = await services.rate_limit.start(ask, handler.rate.limit)
+    except asyncio.CancelledError:
+        run.stop(StopReason.SHUTDOWN)  # by the program
+        return None
+    except Exception as error:
+        logger.debug("no token of the rate limit %r: %s", ask.scope, error)
+        run.finish()
+        return _waits(ask, _WITHOUT_ANSWER * services.rng.uniform(0.2, 1.0))
+    if grant.granted:
+        return None
+    run.finish()
+    return DROPPED if handler.rate.mode == "drop" else _waits(ask, grant.retry_in)
+
+
+def _waits(ask: RateAsk, delay: timedelta) -> AttemptEnd:
+    return AttemptEnd(cause=Cause.RATE_LIMITED, rate_limit=ask.scope, delay=delay)
 
 
 async def with_turn(end: AttemptEnd, run: Run, services: PodServices) -> AttemptEnd:

@@ -26,7 +26,7 @@ from forge_jobs.runtime.queue.failures import error_record, redacted
 from forge_jobs.runtime.queue.injection.hook_runs import HookRuns, HookScope
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.turns import with_turn
+from forge_jobs.runtime.queue.turns import with_turn, without_token
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import HandlerThread
 
@@ -110,18 +110,17 @@ class Worker:
             if services.fence.must_stop(now, run.job.claim.queue):
                 # The process was frozen after the claim: another pod may have the job by now.
                 run.stop(StopReason.SHUTDOWN)
-            if run.stop_reason is None:
-                services.held.start(run.job.claim, self.worker_id)
-                services.events.record_routine(EventKind.STARTED, run.job.claim, run.job.kind, now)
-            if stop_points.ARMED:
-                await stop_points.reach("run:start")
-            end = await (
-                services.processes.run(run)
-                if run.handler.in_process
-                else execute(
-                    run, services.host_id, self._context, self._take_thread, services.values
+            if run.handler.rate is None or (end := await without_token(run, services)) is None:
+                self._note_start(run, now)
+                if stop_points.ARMED:
+                    await stop_points.reach("run:start")
+                end = await (
+                    services.processes.run(run)
+                    if run.handler.in_process
+                    else execute(
+                        run, services.host_id, self._context, self._take_thread, services.values
+                    )
                 )
-            )
             # Most runs end well and without hooks, and await nothing more.
             if end is not None and (
                 end.cause is not Cause.SUCCEEDED
@@ -150,9 +149,15 @@ class Worker:
             self.run = None
             self._ended(self, run, end)
 
+    def _note_start(self, run: Run, now: float) -> None:
+        if run.stop_reason is None:
+            services = self._services
+            services.held.start(run.job.claim, self.worker_id)
+            services.events.record_routine(EventKind.STARTED, run.job.claim, run.job.kind, now)
+
     async def _recorded(self, run: Run, end: AttemptEnd) -> AttemptEnd:
         """Return the end to record, without the secrets of the payload, after the hooks."""
-        if end.cause is Cause.RATE_LIMITED:
+        if end.cause is Cause.RATE_LIMITED and end.delay is None:
             end = await with_turn(end, run, self._services)
         if run.stop_reason is StopReason.TIMEOUT:
             end = self._past_its_time(run, end)

@@ -14,7 +14,7 @@ from forge_jobs.handlers.outcomes import check_count
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import TokenGrant
+from forge_jobs.model.queues import RateAsk, RateLimit, TokenGrant
 from forge_jobs.storage.protocols import ConfigStore
 from forge_jobs.storage.set_back import LONGEST_TURN
 
@@ -57,6 +57,7 @@ class RateLimiter:
         self._lanes: dict[str, Lane[int, _Answer]] = {}
         self._home = HomeLoop("this rate limiter")
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
+        self._starts: Lane[RateAsk, TokenGrant | None] = Lane(self._take_or_turn, repeat_for=_ZERO)
         self._rng = random.Random()
 
     async def acquire(
@@ -109,7 +110,35 @@ class RateLimiter:
         except NotFound:
             self._lines.pop(scope, None)
             raise _undeclared(scope) from None
-        return LONGEST_TURN * self._rng.uniform(0.5, 1.0) if turn is None else turn
+        return self._beyond_the_line() if turn is None else turn
+
+    async def start(self, ask: RateAsk, limit: RateLimit) -> TokenGrant:
+        """Take the token of a job that is about to run, or say when the job may ask again.
+
+        Requests of all workers share round trips. A time beyond ``LONGEST_TURN`` is as in
+        :meth:`turn`.
+
+        :param limit: declared again where an operator has deleted the rate limit
+        :raises NotFound: the rate limit cannot be read
+        :raises Unavailable: the store could not be reached
+        """
+        grant = await self._starts.submit(ask)
+        if grant is None:
+            await self._config.ensure_rate_limit(ask.scope, limit)
+            grant = await self._starts.submit(ask)
+        if grant is None:
+            fix = f"set it anew with 'forge-jobs limits set {ask.scope}', or delete it"
+            raise NotFound(f"the rate limit {ask.scope!r} cannot be read; {fix}")
+        if grant.granted or grant.retry_in < LONGEST_TURN:
+            return grant
+        return TokenGrant(False, self._beyond_the_line())
+
+    def _beyond_the_line(self) -> timedelta:
+        """Return when a job may ask again for which the line of turns is too long."""
+        return LONGEST_TURN * self._rng.uniform(0.5, 1.0)
+
+    async def _take_or_turn(self, asks: Sequence[RateAsk]) -> list[TokenGrant | None]:
+        return await self._config.take_or_turn(asks, LONGEST_TURN)
 
     async def drain(self, scope: str) -> None:
         """Empty the bucket for the whole cluster: the upstream said that the budget is used up.

@@ -8,6 +8,7 @@ from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
     QueueState,
+    RateAsk,
     RateLimit,
     RateLimitState,
     TokenGrant,
@@ -117,6 +118,26 @@ class ConfigStore(Protocol):
             no place among the turns
         :raises NotFound: no such bucket
         :raises InvalidInput: a count below 1 or above the capacity. No turn is given then
+        """
+        ...
+
+    async def take_or_turn(
+        self, asks: Sequence[RateAsk], within: timedelta
+    ) -> list[TokenGrant | None]:
+        """Take one token for each request. A request that finds none gets a turn.
+
+        Requests for one bucket are served in their order. Answers are as of :meth:`take_tokens`,
+        with the time until the turn (see :meth:`take_turns`) in ``retry_in``. A turn that would be
+        later than ``within`` takes no place among the turns, and the answer is ``within``.
+
+        The bucket of a key is full until a token is taken. Its size is that of the rate limit, also
+        after a change of the rate limit: tokens that are missing stay missing, and turns are
+        forgotten. A bucket that is full again leaves nothing in the store for long.
+
+        Must be exact for any number of concurrent callers, and must not stay short of tokens for
+        longer than the bucket's period after the store's clock stepped back.
+
+        :returns: None where there is no such rate limit, or where the rate limit cannot be read
         """
         ...
 

@@ -82,6 +82,8 @@ Under the base of the fleet
 ``outbox``            hash      number -> what a schedule has fired and no queue has got yet.
                                 ``outbox_seq`` the last number
 ``limits``            hash      scope -> rate limit and the state of its bucket
+``rates``             hash      scope and key -> the bucket of a key of a rate limit
+``rates_idle``        zset      the same, by when they are full
 ``g:<minute>``        hash      gauges of the pods, end by themselves. ``gauges`` (zset) the minutes
 ``hg:<hour>``         hash      the last gauges of an hour. ``pod_hours`` (zset) the hours
 ``fm:<minute>``       hash      series of the whole store, with ``fh:<hour>`` and lists, as above

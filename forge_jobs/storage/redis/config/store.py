@@ -10,6 +10,7 @@ from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
     QueueState,
+    RateAsk,
     RateLimit,
     RateLimitState,
     TokenGrant,
@@ -18,7 +19,7 @@ from forge_jobs.storage.deleting import in_use, unknown_queue
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import request_of
-from forge_jobs.storage.redis.config import rate_limits
+from forge_jobs.storage.redis.config import rate_keys, rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 
 _MaybeRecord = list[QueueRecord]
@@ -110,6 +111,11 @@ class RedisConfigStore:
         self, scope: str, counts: Sequence[int], within: timedelta
     ) -> list[timedelta | None]:
         return await rate_limits.take_turns(self._database, scope, counts, within)
+
+    async def take_or_turn(
+        self, asks: Sequence[RateAsk], within: timedelta
+    ) -> list[TokenGrant | None]:
+        return await rate_keys.take_or_turn(self._database, asks, within)
 
     async def drain_tokens(self, scope: str) -> None:
         await rate_limits.drain(self._database, scope)

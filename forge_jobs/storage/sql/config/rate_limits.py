@@ -19,7 +19,7 @@ before they can be there.
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Row, bindparam, delete, select, update
 
@@ -51,12 +51,21 @@ _ALL = select(rate_limits)
 _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_share=True)
 
 
+class Level(Protocol):
+    """A stored level, with the size of the bucket at that time."""
+
+    capacity: int
+    period_us: int
+    level: int
+    updated_at: int
+
+
 def take(tx: Tx, scope: str, count: int) -> TokenGrant:
     """Take ``count`` tokens or none, see ``ConfigStore.take_tokens``."""
     # The clock is read under the lock, so that of two takers the later one has the later time.
     row = _locked_for(tx, scope, [count])
     now = tx.now
-    level = _level(row, now)
+    level = level_at(row, now)
     surplus = level - (row.capacity - count) * row.period_us
     if surplus <= 0:
         filled = level + count * row.period_us
@@ -73,12 +82,14 @@ def take_turns(
     """Give turns, see ``ConfigStore.take_turns``."""
     row = _locked_for(tx, scope, counts)
     now, capacity, period_us = tx.now, int(row.capacity), int(row.period_us)
-    level, latest = _level(row, now), now + duration_us(within)
+    level, latest = level_at(row, now), now + duration_us(within)
     last = min(number_or(row.last_turn_at, 0), latest)
     turns: list[timedelta | None] = []
     for count in counts:
         surplus = max(0, level - (capacity - count) * period_us)
-        turn = max(now + _ceil(surplus, capacity), last + _ceil(count * period_us, capacity))
+        turn = max(
+            now + rounded_up(surplus, capacity), last + rounded_up(count * period_us, capacity)
+        )
         if turn > latest:
             turns.append(None)
             continue
@@ -123,17 +134,17 @@ def states(tx: Tx) -> list[RateLimitState]:
 
 
 def _state(row: Row[Any], now: int) -> RateLimitState:
-    limit, problems = _limit(row)
+    limit, problems = limit_of(row)
     state = RateLimitState(
         scope=row.scope,
         limit=limit or NO_LIMIT,
-        available=0 if limit is None else limit.capacity - -(-_level(row, now) // row.period_us),
+        available=0 if limit is None else limit.capacity - -(-level_at(row, now) // row.period_us),
         overridden=bool(row.overridden),
     )
     return salvaged_limit(state, problems)
 
 
-def _limit(row: Row[Any]) -> tuple[RateLimit | None, str]:
+def limit_of(row: Row[Any]) -> tuple[RateLimit | None, str]:
     """Return the size of a bucket, None where unreadable, and the problems of the row."""
     read = Fields({**row._mapping})
     read.number("updated_at")
@@ -173,18 +184,16 @@ def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -
 def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> None:
     """Give the bucket another size. Missing tokens stay missing."""
     period_us = duration_us(limit.period)
-    before, problems = _limit(row)
+    before, problems = limit_of(row)
     unchanged = (row.capacity, row.period_us, bool(row.overridden))
     if not problems and unchanged == (limit.capacity, period_us, overridden):
         return
-    # In steps in which a token and the leak of a microsecond are both whole, rounded up.
-    token = bucket_units(limit).token
-    steps = -(-_level(row, tx.now) * token // row.period_us) if before else limit.capacity * token
+    full = limit.capacity * period_us
     tx.execute(
         _BY_SCOPE.values(
             capacity=limit.capacity,
             period_us=period_us,
-            level=min(steps, limit.capacity * token) * (period_us // token),
+            level=level_after(row, limit, tx.now) if before else full,
             updated_at=tx.now,
             last_turn_at=0,
             overridden=overridden,
@@ -193,7 +202,7 @@ def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> Non
     )
 
 
-def _level(row: Row[Any], now: int) -> int:
+def level_at(row: Level, now: int) -> int:
     """Return the level of a row at ``now``, unchanged when the row was written in the future."""
     full: int = row.capacity * row.period_us
     # An unreadable level counts as that of a bucket without tokens.
@@ -203,7 +212,15 @@ def _level(row: Row[Any], now: int) -> int:
     return max(0, left)
 
 
-def _ceil(number: int, divisor: int) -> int:
+def level_after(row: Level, limit: RateLimit, now: int) -> int:
+    """Return the level of a bucket that gets another size. Missing tokens stay missing."""
+    # In steps in which a token and the leak of a microsecond are both whole, rounded up.
+    token = bucket_units(limit).token
+    steps: int = rounded_up(level_at(row, now) * token, row.period_us)
+    return min(steps, limit.capacity * token) * (duration_us(limit.period) // token)
+
+
+def rounded_up(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
@@ -215,7 +232,7 @@ def _locked_for(tx: Tx, scope: str, counts: Sequence[int]) -> Row[Any]:
     row = _locked(tx, scope)
     if row is None:
         raise _unknown(scope)
-    limit, problems = _limit(row)
+    limit, problems = limit_of(row)
     if limit is None:
         raise unreadable_limit(scope, problems)
     if counts and max(counts) > row.capacity:

@@ -11,6 +11,7 @@ from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
     QueueState,
+    RateAsk,
     RateLimit,
     RateLimitState,
     TokenGrant,
@@ -19,7 +20,7 @@ from forge_jobs.storage.deleting import unknown_queue
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config import rate_limits
+from forge_jobs.storage.sql.config import rate_keys, rate_limits
 from forge_jobs.storage.sql.config.queues import (
     STATE_COLUMNS,
     declare_queues,
@@ -148,6 +149,11 @@ class SqlConfigStore:
         return await self._database.write(
             lambda tx: rate_limits.take_turns(tx, scope, counts, within)
         )
+
+    async def take_or_turn(
+        self, asks: Sequence[RateAsk], within: timedelta
+    ) -> list[TokenGrant | None]:
+        return await self._database.write(lambda tx: rate_keys.take_or_turn(tx, asks, within))
 
     async def drain_tokens(self, scope: str) -> None:
         await self._database.write(lambda tx: rate_limits.drain(tx, scope))

@@ -12,6 +12,7 @@ from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
     QueueState,
+    RateAsk,
     RateLimit,
     RateLimitState,
     TokenGrant,
@@ -88,19 +89,16 @@ class ReferenceConfig:
             bucket = self._leaked(scope)
             if (bucket.limit, bucket.overridden) == (limit, overridden):
                 return
-            # The same number of tokens is missing from the new bucket, rounded up to a step.
-            step = gcd(limit.capacity, _period(limit))
-            taken = -(-bucket.taken * _period(limit) // (_period(bucket.limit) * step)) * step
-        full = limit.capacity * _period(limit)
-        self._world.buckets[scope] = ModelBucket(
-            limit, min(taken, full), self._world.now, overridden
-        )
+            taken = _taken_after(bucket, limit)
+        self._world.buckets[scope] = ModelBucket(limit, taken, self._world.now, overridden)
 
     def _leaked(self, scope: str) -> ModelBucket:
         """Return the bucket as of now."""
         if scope not in self._world.buckets:
             raise NotFound(f"there is no rate limit {scope!r}")
-        bucket = self._world.buckets[scope]
+        return self._as_of_now(self._world.buckets[scope])
+
+    def _as_of_now(self, bucket: ModelBucket) -> ModelBucket:
         elapsed = (self._world.now - bucket.at) // _MICROSECOND
         bucket.taken = max(0, bucket.taken - elapsed * bucket.limit.capacity)
         bucket.at = self._world.now
@@ -127,9 +125,12 @@ class ReferenceConfig:
 
     def take_tokens(self, scope: str, count: int) -> TokenGrant:
         bucket = self._leaked(scope)
+        if not 1 <= count <= bucket.limit.capacity:
+            raise InvalidInput("count", f"is {count}", f"give 1 to {bucket.limit.capacity}")
+        return self._take(bucket, count)
+
+    def _take(self, bucket: ModelBucket, count: int) -> TokenGrant:
         capacity, period = bucket.limit.capacity, _period(bucket.limit)
-        if not 1 <= count <= capacity:
-            raise InvalidInput("count", f"is {count}", f"give 1 to {capacity}")
         surplus = bucket.taken - (capacity - count) * period
         if surplus > 0:
             return TokenGrant(False, -(-surplus // capacity) * _MICROSECOND)
@@ -140,10 +141,38 @@ class ReferenceConfig:
         self, scope: str, counts: Sequence[int], within: timedelta
     ) -> list[timedelta | None]:
         bucket = self._leaked(scope)
-        capacity, period = bucket.limit.capacity, _period(bucket.limit)
         for count in counts:
-            if not 1 <= count <= capacity:
-                raise InvalidInput("count", f"is {count}", f"give 1 to {capacity}")
+            if not 1 <= count <= bucket.limit.capacity:
+                raise InvalidInput("count", f"is {count}", f"give 1 to {bucket.limit.capacity}")
+        return self._turns(bucket, counts, within)
+
+    def take_or_turn(self, asks: Sequence[RateAsk], within: timedelta) -> list[TokenGrant | None]:
+        answers: list[TokenGrant | None] = []
+        for ask in asks:
+            if ask.scope not in self._world.buckets:
+                answers.append(None)
+                continue
+            bucket = self._of_key(ask) if ask.key else self._leaked(ask.scope)
+            answer = self._take(bucket, 1)
+            if not answer.granted:
+                [turn] = self._turns(bucket, [1], within)
+                answer = TokenGrant(False, within if turn is None else turn)
+            answers.append(answer)
+        return answers
+
+    def _of_key(self, ask: RateAsk) -> ModelBucket:
+        limit, now = self._world.buckets[ask.scope].limit, self._world.now
+        full = ModelBucket(limit, 0, now, overridden=False)
+        bucket = self._as_of_now(self._world.rate_keys.setdefault((ask.scope, ask.key), full))
+        if bucket.limit != limit:
+            bucket = ModelBucket(limit, _taken_after(bucket, limit), now, overridden=False)
+            self._world.rate_keys[ask.scope, ask.key] = bucket
+        return bucket
+
+    def _turns(
+        self, bucket: ModelBucket, counts: Sequence[int], within: timedelta
+    ) -> list[timedelta | None]:
+        capacity, period = bucket.limit.capacity, _period(bucket.limit)
         now, latest = self._world.now, self._world.now + within
         line = min(bucket.last_turn_at, latest)
         turns: list[timedelta | None] = []
@@ -159,6 +188,13 @@ class ReferenceConfig:
     def drain_tokens(self, scope: str) -> None:
         bucket = self._leaked(scope)
         bucket.taken = bucket.limit.capacity * _period(bucket.limit)
+
+
+def _taken_after(bucket: ModelBucket, limit: RateLimit) -> int:
+    """Return what is taken of the bucket in another size: as many tokens, rounded up to a step."""
+    step = gcd(limit.capacity, _period(limit))
+    taken = -(-bucket.taken * _period(limit) // (_period(bucket.limit) * step)) * step
+    return min(taken, limit.capacity * _period(limit))
 
 
 def _period(limit: RateLimit) -> int:

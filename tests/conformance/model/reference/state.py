@@ -262,6 +262,7 @@ class World:
     letters: list[Letter] = field(default_factory=list)
     pod_requests: list[PodRequest] = field(default_factory=list)
     buckets: dict[str, ModelBucket] = field(default_factory=dict)
+    rate_keys: dict[tuple[str, str], ModelBucket] = field(default_factory=dict)
     schedules: dict[str, ModelSchedule] = field(default_factory=dict)
     leader: ModelLeader | None = None
     counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)

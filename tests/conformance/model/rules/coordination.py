@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, Slots
-from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.queues import RateAsk, RateLimit
 from tests.conformance.model.program import LEADER_LEASE, SECOND, Program, index, queue
 
 _LIMITS = (RateLimit(3, 5 * SECOND), RateLimit(2, timedelta(milliseconds=1)), RateLimit(7, SECOND))
@@ -142,6 +142,13 @@ class Coordination(Program):
     )
     def take_turns(self, name: str, counts: list[int], within: timedelta) -> None:
         self.do("config.take_turns", name, counts, within)
+
+    @rule(
+        asks=st.lists(st.tuples(scope, st.sampled_from(["", "a", "b"])), max_size=8),
+        within=st.sampled_from([timedelta(0), SECOND, 60 * SECOND]),
+    )
+    def start_jobs_under_a_rate(self, asks: list[tuple[str, str]], within: timedelta) -> None:
+        self.do("config.take_or_turn", [RateAsk(*ask) for ask in asks], within)
 
     def _check_windows(self, name: str) -> None:
         """In no window that ends now were more tokens given than the bucket promises."""

@@ -39,6 +39,7 @@ from forge_jobs.storage.sql.base.tables import (
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
 from forge_jobs.storage.sql.config.queues import retention_of
+from forge_jobs.storage.sql.config.tables import rate_keys
 from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from forge_jobs.storage.sql.jobs.cleanup.overdue import FINISHED_OF
@@ -102,7 +103,7 @@ _OLD_EVENTS = (
 )
 _REMOVE_EVENTS = delete(events).where(one_of(events.c.id, "ids"))
 RESULTS, EVENTS = "results", "events"
-_ENDING = (unique_windows, replacements)
+_ENDING = (unique_windows, replacements, rate_keys)
 """Tables whose rows say themselves when they are over."""
 _HISTORY: dict[str, tuple[Table, Column[int]]] = {
     **{table.name: (table, table.c.minute) for table in (counters, latencies, gauges)},

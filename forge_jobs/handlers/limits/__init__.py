@@ -1,0 +1,1 @@
+"""Limits that handlers declare for their jobs."""
