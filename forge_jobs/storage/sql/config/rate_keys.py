@@ -46,7 +46,7 @@ _WRITE: dict[str, Any] = {
 _WRITE_OWN = update(rate_limits).where(_limits.scope == bindparam("of")).values(**_WRITE)
 _WRITE_KEY = (
     update(rate_keys)
-    .where(_keys.scope == bindparam("of"), _keys.key == bindparam("its_key"))
+    .where(_keys.scope == bindparam("of"), _keys.key == bindparam("of_key"))
     .values(
         **_WRITE,
         capacity=bindparam("size"),
@@ -151,7 +151,7 @@ def _as_stored(row: Any, now: int) -> _Bucket:
 
 
 def _of_key(row: Any, limit: RateLimit, now: int) -> _Bucket:
-    """Return the bucket of a key in the size of its rate limit."""
+    """Return the bucket of a key in the size of the rate limit."""
     period_us = duration_us(limit.period)
     size = (row.capacity, row.period_us)
     if not all(type(number) is int and number > 0 for number in size):
@@ -173,7 +173,7 @@ def _store(tx: Tx, changed: Mapping[tuple[str, str], _Bucket]) -> None:
             [
                 {
                     **written,
-                    "its_key": pair[1],
+                    "of_key": pair[1],
                     "size": bucket.capacity,
                     "period": bucket.period_us,
                     "until": bucket.ends_at,

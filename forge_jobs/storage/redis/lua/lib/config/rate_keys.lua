@@ -1,7 +1,7 @@
 -- Buckets of another size, and the buckets of the keys of a rate limit. See buckets.lua.
 --
--- Hash 'rates': scope, a zero byte and a key -> as in 'limits' without 'overridden', full where it is not
--- there. Sorted set 'rates_idle': when it is full and has no turn to come.
+-- Hash 'rates': scope, a zero byte and a key -> as in 'limits' without 'overridden'. A bucket without an
+-- entry is full. Sorted set 'rates_idle': when a bucket is full and has no turn to come.
 
 -- Returns a * b / c, rounded up so that no caller gets a token early. a is below c. The product may be too
 -- large to be exact, so the sum is made bit by bit.
@@ -46,7 +46,7 @@ local function load_key_bucket(base, field, limit)
   end
   local values = unpacked(packed, KEY_BUCKET)
   if not values or math.min(unpack(values, 1, 4)) < 1 then
-    bucket.level, bucket.is_changed = bucket.capacity * bucket.token, true -- what was there is unknown
+    bucket.level, bucket.is_changed = bucket.capacity * bucket.token, true -- the level is unknown
     return bucket
   end
   local before = {}
