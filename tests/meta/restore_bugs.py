@@ -73,6 +73,18 @@ RESTORE_BUGS = (
         ),
         "redis",
     ),
+    Bug(
+        "requeue, redis: an end that is being delivered counts",
+        ("tests/backends/redis/test_restores.py",),
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/requeue.py",
+                "        told = await self._that_told(coming, bars=True)\n",
+                "        told = await self._that_told(coming, bars=self._verb.heeds_children)\n",
+            ),
+        ),
+        "redis",
+    ),
     _redis(
         "children of a parent are not listed",
         f"{_LUA}lib/jobs/children/handing.lua",

@@ -1,4 +1,6 @@
-"""Restores beside a program that is just delivering the cancel to a child in another queue."""
+"""Restores and requeues beside a program that is just delivering the end to a child elsewhere."""
+
+from typing import Literal
 
 import pytest
 
@@ -11,30 +13,36 @@ from tests.support.factories import done, enqueue_one, get_job, only, register, 
 
 pytestmark = pytest.mark.anyio
 
+OnFailure = Literal["cancel", "continue", "hold"]
 
-async def _family(storage: Storage) -> tuple[JobId, JobId]:
+
+async def _family(storage: Storage, on_failure: OnFailure = "cancel") -> tuple[JobId, JobId]:
     parent = await enqueue_one(storage)
-    child = await enqueue_one(storage, queue="other", after=(After(parent),))
+    child = await enqueue_one(storage, queue="other", after=(After(parent, on_failure),))
     await storage.jobs.cancel(only(parent))
     return parent, child
 
 
-async def test_an_end_that_is_being_delivered_has_no_effect_after_a_restore(
-    either: Storage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("verb", "on_failure"),
+    [("restore", "cancel"), ("requeue", "cancel"), ("requeue", "continue"), ("requeue", "hold")],
+)
+async def test_an_end_that_is_being_delivered_has_no_effect_once_its_job_waits_again(
+    either: Storage, monkeypatch: pytest.MonkeyPatch, verb: str, on_failure: OnFailure
 ) -> None:
     storage = either
-    parent, child = await _family(storage)
+    parent, child = await _family(storage, on_failure)
     looked = children._standing
 
-    async def restored_after_the_look(*args: object) -> object:
+    async def waits_again_after_the_look(*args: object) -> object:
         standing = await looked(*args)  # type: ignore[arg-type]
         assert len(standing) == 1
-        assert (await storage.jobs.restore(only(parent))).changed == (parent,)
+        assert (await getattr(storage.jobs, verb)(only(parent))).changed == (parent,)
         return standing
 
     news = await storage.jobs.handovers(10)
     with monkeypatch.context() as patched:
-        patched.setattr(children, "_standing", restored_after_the_look)
+        patched.setattr(children, "_standing", waits_again_after_the_look)
         assert await storage.jobs.deliver([delivery(each) for each in news]) == 0
     assert (await get_job(storage, child)).status is JobStatus.BLOCKED
     assert await run_one(storage, await register(storage), done()) == parent

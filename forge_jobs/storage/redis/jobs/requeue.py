@@ -40,10 +40,12 @@ class Verb(msgspec.Struct, frozen=True):
     """A verb by which jobs wait again.
 
     :param look: the script that says what must be known of jobs before
+    :param heeds_children: a job stays when a child knows of the end
     """
 
     name: str
     look: str
+    heeds_children: bool = False
 
     @property
     def refused(self) -> object:
@@ -51,7 +53,7 @@ class Verb(msgspec.Struct, frozen=True):
         return REFUSED[self.name]
 
 
-VERBS = {"requeue": Verb("requeue", "links"), "restore": Verb("restore", "restorable")}
+VERBS = {"requeue": Verb("requeue", "links"), "restore": Verb("restore", "restorable", True)}
 
 
 class _Link(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +61,8 @@ class _Link(msgspec.Struct, frozen=True, array_like=True):
 
     :param refusal: why the job is not requeued in any case, False for no such reason
     :param flat: parents and edges in turn
-    :param kin: children that must not know of the end of the job, with the tags of their queues
+    :param kin: children that must not hear of the end of the job, with the tags of their queues. Of
+        a restore all children, of a requeue those that have not heard yet
     :param seq: the number of the newest end that was noted in the queue
     """
 
@@ -103,7 +106,7 @@ async def requeue_step(
         if ids:
             asked = {base: VisitFields(parts, ids, refused, seen=seen)}
             links = await db.run(verb.look, asked, _LINKS)
-        plans = await _plans(db, links)
+        plans = await _plans(db, links, verb)
         request = VisitFields(parts, ids, refused, plans.get(base, {}), packed(step, to), seen)
         answer = await db.run_one(verb.name, base, request, Outcomes)
         outcomes, cursor = read_step(step, answer, to)
@@ -131,7 +134,7 @@ async def requeue(
             lambda _, each: VisitFields(parts, each, refused, seen=seen_of(seen, each)),
             _LINKS,
         )
-        plans = await _plans(db, links)
+        plans = await _plans(db, links, verb)
 
         def request(base: str, each: Sequence[JobId], plans: _AllPlans = plans) -> object:
             known = plans.get(base, {})
@@ -158,10 +161,10 @@ def seen_of(seen: Mapping[JobId, str] | None, ids: Iterable[JobId]) -> object:
 _LINKS = list[_Link]
 
 
-async def _plans(db: Database, links: Mapping[str, Sequence[_Link]]) -> _AllPlans:
+async def _plans(db: Database, links: Mapping[str, Sequence[_Link]], verb: Verb) -> _AllPlans:
     if not any(link.flat or link.kin for found in links.values() for link in found):
         return {}
-    plans = _Plans(db, links)
+    plans = _Plans(db, links, verb)
     made = await plans.make()
     await plans.void_ends()
     return made
@@ -170,8 +173,9 @@ async def _plans(db: Database, links: Mapping[str, Sequence[_Link]]) -> _AllPlan
 class _Plans:
     """The new edges of the jobs of one call."""
 
-    def __init__(self, db: Database, links: Mapping[str, Sequence[_Link]]) -> None:
+    def __init__(self, db: Database, links: Mapping[str, Sequence[_Link]], verb: Verb) -> None:
         self._db = db
+        self._verb = verb
         self._links = {
             base: [link for link in found if not link.refusal] for base, found in links.items()
         }
@@ -186,9 +190,10 @@ class _Plans:
     async def make(self) -> dict[str, dict[JobId, object]]:
         """Per base and job why the job is refused, and the edges before and after."""
         await self._read_parents()
-        self._told = await self._that_told(
-            [link for found in self._links.values() for link in found], bars=False
-        )
+        if self._verb.heeds_children:
+            self._told = await self._that_told(
+                [link for found in self._links.values() for link in found], bars=False
+            )
         self._failed = {
             link.id
             for found in self._links.values()
@@ -213,11 +218,13 @@ class _Plans:
         }
 
     async def void_ends(self) -> None:
-        """Keep the ends of jobs that are to be restored from their children, also ends that are
-        being delivered. When a job is not restored after all, the sweep tells the children."""
+        """Keep ends of jobs that are to wait again from their children, also ends that are being
+        delivered. When a job does not wait again after all, the sweep tells the children."""
         links = [link for found in self._links.values() for link in found]
         coming = [link for link in links if link.id in self._coming_back]
         told = await self._that_told(coming, bars=True)
+        if not self._verb.heeds_children:
+            return
         if told or not self._unknown.isdisjoint(self._coming_back):
             raise Unavailable("gave up: children may have heard of an end meanwhile; try again")
 

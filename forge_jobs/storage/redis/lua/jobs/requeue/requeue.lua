@@ -21,12 +21,17 @@ local function start_anew(base, job, edges)
   wait_again(base, job)
 end
 
+-- Some may have heard of the end meanwhile.
+local function are_all(base, job, kin)
+  return not job.kids or #untold(base, job.id) <= kin
+end
+
 local function requeue(base, job)
   local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
   if refused then
     return refused
   end
-  local why, edges = plan_of(base, job, plans[job.id])
+  local why, edges = plan_of(base, job, plans[job.id], are_all)
   if why then
     return why
   end

@@ -22,12 +22,17 @@ local function go_on(base, job, edges)
   wait_again(base, job)
 end
 
+-- With 0 nothing is listed, or nothing was when the plan was made.
+local function are_all(base, job, kin)
+  return kin == 0 or read_record('ZCARD', base .. ':kin:' .. job.id) == kin
+end
+
 local function restore(base, job)
   local refused = restore_refusal(base, job) or is_key_taken(base, job) and 'key_taken'
   if refused then
     return refused
   end
-  local why, edges = plan_of(base, job, plans[job.id])
+  local why, edges = plan_of(base, job, plans[job.id], are_all)
   if why then
     return why
   end

@@ -17,6 +17,18 @@ local function handovers_of(base, parent)
   return records[base][parent] or {}
 end
 
+-- Returns the children that have yet to hear of an end of the parent, each with the tag of the child's queue.
+local function untold(base, parent)
+  local found = {}
+  for _, record in ipairs(handovers_of(base, parent)) do
+    local flat = read_record('HGETALL', base .. ':told:' .. record[1]) or {}
+    for index = 1, #flat, 2 do
+      found[#found + 1] = flat[index] .. ' ' .. string.match(flat[index + 1], '^%S+')
+    end
+  end
+  return found
+end
+
 -- Withdraws the handovers of a parent that has not ended after all: the children wait for the next end.
 -- Handovers of an earlier job with the same id stay.
 local function withdraw_handovers(base, parent)

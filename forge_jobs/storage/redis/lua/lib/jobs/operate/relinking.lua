@@ -1,9 +1,9 @@
 -- New edges of jobs that wait again, by a plan: { refusal or false, { { parent, edge, the edge from now on }
--- .. }, how many children are listed, 0 where that says nothing }. Used with jobs and edges.
+-- .. }, how many children have been kept from hearing of the end }. Used with jobs and edges.
 
 -- Returns why the job does not wait again by the plan, and its edges. 'again': the job is not as planned.
 -- false: no reason.
-local function checked(base, job, plan)
+local function checked(base, job, plan, are_kept)
   local waits = base .. ':waits:' .. job.id
   local why, edges, kin = unpack(plan)
   if read_record('HLEN', waits) ~= #edges then
@@ -15,15 +15,16 @@ local function checked(base, job, plan)
       return 'again'
     end
   end
-  if not why and kin > 0 and read_record('ZCARD', base .. ':kin:' .. job.id) ~= kin then
+  if not why and not are_kept(base, job, kin) then
     return 'again'
   end
   return why, edges
 end
 
--- Jobs without a plan have no edges.
-local function plan_of(base, job, plan)
-  return checked(base, job, plan or { false, {}, 0 })
+-- are_kept(base, job, number): whether that number of children is all that must not hear of the end. Jobs
+-- without a plan have no edges.
+local function plan_of(base, job, plan, are_kept)
+  return checked(base, job, plan or { false, {}, 0 }, are_kept)
 end
 
 -- Writes the edges. Returns how many have not settled.
