@@ -28,15 +28,24 @@ async def line(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(
-    ("rate", "jobs"),
+    ("rate", "jobs", "size"),
     [
-        pytest.param(8_000_000, 40, id="all of it would take two seconds"),
+        pytest.param(8_000_000, 40, SIZE, id="all of it would take two seconds"),
         pytest.param(
-            1_500_000, 14, id="what one claim brings would take three", marks=pytest.mark.long
+            1_500_000, 14, SIZE, id="what one claim brings would take three", marks=pytest.mark.long
+        ),
+        pytest.param(
+            10_000_000,
+            100,
+            1_000_000,
+            id="all of it would take ten seconds",
+            marks=pytest.mark.long,
         ),
     ],
 )
-async def test_jobs_come_as_the_line_lets_them(line: Proxy, rate: int, jobs: int) -> None:
+async def test_jobs_come_as_the_line_lets_them(
+    line: Proxy, rate: int, jobs: int, size: int
+) -> None:
     handlers = HandlerRegistry()
     ran: set[int] = set()
 
@@ -47,7 +56,7 @@ async def test_jobs_come_as_the_line_lets_them(line: Proxy, rate: int, jobs: int
     separator = "&" if "?" in line.url else "?"
     url = f"{line.url}{separator}timeout=1"
     async with await open_storage(url) as storage:
-        text = "x" * SIZE
+        text = "x" * size
         for n in range(jobs):
             payload = f'{{"n": {n}, "text": "{text}"}}'
             await storage.jobs.enqueue([new_job(kind="large", payload=payload)])

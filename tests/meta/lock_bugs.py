@@ -7,6 +7,7 @@ _CLAIMS = "tests/backends/postgres/test_locked_claims.py::test_"
 _NOTICES = "tests/backends/postgres/test_notices.py::test_"
 _LENT = "tests/backends/postgres/test_lent.py::test_"
 _SQL = "forge_jobs/storage/sql/"
+_POWER = "tests/backends/sqlite/test_power_cuts.py::test_power_is_lost["
 
 
 def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
@@ -49,6 +50,23 @@ LOCK_BUGS = (
                 "",
             ),
         ),
+    ),
+    Bug(
+        "retention on SQLite waits for the disk with the lock",
+        (f"{_POWER}a_removal_is_synced_once_the_lock_is_free]",),
+        (
+            Edit(
+                f"{_SQL}jobs/cleanup/passes.py",
+                "                self._committed,\n                synced=False,\n            )\n"
+                "        except",
+                "                self._committed,\n            )\n        except",
+            ),
+        ),
+    ),
+    Bug(
+        "a removal on SQLite is left to the next synced commit",
+        (f"{_POWER}a_removal_is_synced_once_the_lock_is_free]",),
+        (Edit(f"{_SQL}sqlite/connection.py", "self._file.sync_log()", "pass"),),
     ),
     Bug(
         "a slow commit makes no batch of retention shorter",

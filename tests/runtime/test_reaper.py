@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -31,7 +31,6 @@ from tests.support.factories import (
     finish,
     get_job,
     held,
-    new_job,
     register,
     revive,
 )
@@ -448,34 +447,3 @@ async def test_a_reaper_of_a_short_lease_does_not_rest(
     short = RuntimeSettings(lease=3 * SETTINGS.heartbeat_interval, fence_margin=SECOND)
     assert rest_of(short) == short.reap_interval
     assert rest_of(SETTINGS) > SETTINGS.reap_interval
-
-
-class SlowExpiry:
-    """The jobs of a store in which each call that expires some takes a second."""
-
-    def __init__(self, jobs: JobStore, clock: ManualClock) -> None:
-        self._jobs = jobs
-        self._clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._jobs, name)
-
-    async def expire(self, limit: int) -> int:
-        self._clock.advance(SECOND)
-        return await self._jobs.expire(limit)
-
-
-async def test_many_expired_jobs_are_swept_pass_by_pass(a_reaper: Reaper) -> None:
-    storage, clock = a_reaper.storage, a_reaper.clock
-    expires_at = clock.now() + SECOND
-    await storage.jobs.enqueue([new_job(expires_at=expires_at) for _ in range(1_600)])
-    clock.advance(SECOND)
-    jobs: Any = SlowExpiry(storage.jobs, clock)
-    reports = [
-        await reap_once(jobs, storage.procs, SETTINGS, a_reaper.guard, clock=clock)
-        for _ in range(2)
-    ]
-    # A pass has half of the reaper's interval: two calls here.
-    assert [report.expired for report in reports] == [1_000, 600]
-    assert [report.is_swept for report in reports] == [False, True]
-    assert reports[0].next_in == SETTINGS.reap_interval

@@ -8,7 +8,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.factories import new_job, register
 
 LONG = timedelta(hours=1)
-FEW, MANY = 200, 10_000
+FEW, MANY, VERY_MANY = 200, 10_000, 50_000
 MINE = tuple(f"mine.{number}" for number in range(5))
 OTHER = "other"
 
@@ -21,7 +21,8 @@ async def two_pods(storage: Storage) -> PodLease:
 
 async def put_behind(storage: Storage, others: int) -> list[str]:
     """Enqueue jobs of each of the pod's kinds behind so many of another, and return the ids."""
-    await storage.jobs.enqueue([new_job(kind=OTHER) for _ in range(others)])
+    for first in range(0, others, MANY):
+        await storage.jobs.enqueue([new_job(kind=OTHER) for _ in range(min(MANY, others - first))])
     mine = [new_job(kind=MINE[number % len(MINE)]) for number in range(10)]
     await storage.jobs.enqueue(mine)
     return [job.id for job in mine]

@@ -7,7 +7,15 @@ import pytest
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import QUEUE, claim
-from tests.support.mixed_queues import FEW, MANY, MINE, demand, put_behind, two_pods
+from tests.support.mixed_queues import (
+    FEW,
+    MANY,
+    MINE,
+    VERY_MANY,
+    demand,
+    put_behind,
+    two_pods,
+)
 from tests.support.postgres import raw, touched
 
 pytestmark = pytest.mark.anyio
@@ -21,13 +29,16 @@ async def storage(storage: Storage) -> Storage:
     return storage
 
 
-async def test_it_reads_as_little_with_many_of_them_as_with_few(storage: Storage, url: str) -> None:
+@pytest.mark.parametrize("many", [MANY, pytest.param(VERY_MANY, marks=pytest.mark.long)])
+async def test_it_reads_as_little_with_many_of_them_as_with_few(
+    storage: Storage, url: str, many: int
+) -> None:
     lease = await two_pods(storage)
     read = []
     # The first claim that meets the other kind asks twice.
     await put_behind(storage, FEW)
     await claim(storage, lease, limit=10, kinds=MINE)
-    for others in (10 * FEW, MANY):
+    for others in (10 * FEW, many):
         await put_behind(storage, others)
         async with raw(url) as connection:
             await connection.execute("ANALYZE forge_jobs")

@@ -23,6 +23,7 @@ from tests.support.factories import (
     enqueue_one,
     get_job,
     held,
+    new_job,
     register,
     revive,
 )
@@ -153,21 +154,27 @@ async def test_old_notes_go(
     assert [row["job_id"] for row in found] == [other.claim.job_id]
 
 
+@pytest.mark.parametrize(
+    ("page", "locked_ones", "free_ones"),
+    [(3, 7, 5), pytest.param(reaper.REAP_BATCH, 520, 120, marks=pytest.mark.long)],
+)
 async def test_the_reaper_goes_on_behind_a_page_of_locked_claims(
     manual_storage: Storage,
     manual_clock: ManualClock,
     caller: tuple[Any, Any],
     monkeypatch: pytest.MonkeyPatch,
+    page: int,
+    locked_ones: int,
+    free_ones: int,
 ) -> None:
-    monkeypatch.setattr(reaper, "REAP_BATCH", 3)
+    monkeypatch.setattr(reaper, "REAP_BATCH", page)
     storage, clock = manual_storage, manual_clock
     settings = RuntimeSettings(lease=LEASE)
     lease = await register(storage)
-    for _ in range(12):
-        await enqueue_one(storage)
-    locked = await claim(storage, lease, limit=7)
+    await storage.jobs.enqueue([new_job() for _ in range(locked_ones + free_ones)])
+    locked = await claim(storage, lease, limit=locked_ones)
     clock.advance(timedelta(seconds=1))
-    others = await claim(storage, lease, limit=5)
+    others = await claim(storage, lease, limit=free_ones)
     await lock(caller, *locked)
     guard = ReaperGuard(settings.lease, rest_of(settings))
     for _ in range(10):
@@ -176,6 +183,6 @@ async def test_the_reaper_goes_on_behind_a_page_of_locked_claims(
         if report.revived:
             break
     assert set(report.revived) == {each.claim for each in others}
-    assert report.came_back == 7
+    assert report.came_back == locked_ones
     job = await get_job(storage, locked[0].claim.job_id)
     assert job.status is JobStatus.IN_PROGRESS

@@ -10,7 +10,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.sqlite.statements import SqliteTx
 from tests.support.asked import handed_to_the_driver
 from tests.support.factories import claim
-from tests.support.mixed_queues import FEW, MANY, MINE, put_behind, two_pods
+from tests.support.mixed_queues import FEW, MANY, MINE, VERY_MANY, put_behind, two_pods
 
 pytestmark = pytest.mark.anyio
 
@@ -31,10 +31,13 @@ def steps_of_sqlite() -> Iterator[list[int]]:
         yield steps
 
 
-async def test_sqlite_takes_as_many_steps_with_many_of_them_as_with_few(storage: Storage) -> None:
+@pytest.mark.parametrize("many", [MANY, pytest.param(VERY_MANY, marks=pytest.mark.long)])
+async def test_sqlite_takes_as_many_steps_with_many_of_them_as_with_few(
+    storage: Storage, many: int
+) -> None:
     lease = await two_pods(storage)
     used = []
-    for others in (FEW, MANY):
+    for others in (FEW, many):
         ids = await put_behind(storage, others)
         with steps_of_sqlite() as steps:
             claimed = await claim(storage, lease, limit=10, kinds=MINE)

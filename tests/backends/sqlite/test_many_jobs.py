@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from forge_jobs.clock import EPOCH
 from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.queues import QueueSettings
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.base.transaction import Tx
 from tests.support.factories import DAY, KIND, QUEUE, new_job
 
 pytestmark = pytest.mark.anyio
@@ -127,3 +130,67 @@ async def test_a_call_looks_at_a_bounded_number_of_jobs(
         assert among_few > 0
         await fill(storage, MANY)
         assert await cost() <= 1.2 * among_few
+
+
+FINISHED = """
+INSERT INTO forge_jobs
+    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at, token, finished_at)
+WITH RECURSIVE numbers (n) AS (SELECT :first UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)
+SELECT printf('01%024d', n), :queue, 'kind.' || (n % 50), '{}', 'done', 'succeeded', 0, n, n, n, n
+    FROM numbers
+"""
+
+
+async def finished(storage: Storage, first: int, last: int) -> None:
+    """Jobs of fifty kinds, stored without their indexes, which are made afterwards."""
+
+    def insert(tx: Tx) -> None:
+        execute = tx.connection.exec_driver_sql
+        made = execute(
+            "SELECT name, sql FROM sqlite_schema"
+            " WHERE type = 'index' AND tbl_name = 'forge_jobs' AND sql IS NOT NULL"
+        ).all()
+        for name, _ in made:
+            execute(f"DROP INDEX {name}")
+        execute(FINISHED, {"first": first, "last": last, "queue": QUEUE})
+        for _, definition in made:
+            execute(definition)
+
+    database: Any = storage.jobs._database  # type: ignore[attr-defined]
+    await database.write(insert)
+
+
+@pytest.mark.long
+async def test_lists_among_a_million_cost_what_they_cost_among_a_tenth(tmp_path: Path) -> None:
+    everything: list[tuple[JobFilter, bool]] = [
+        (JobFilter(kinds=("kind.7",)), True),
+        (JobFilter(kinds=("none",)), False),
+        (JobFilter(tag="none"), False),
+        (JobFilter(schedule="none"), False),
+        (JobFilter(enqueued_before=EPOCH), False),
+        (JobFilter(queues=(QUEUE,), tag="none"), False),
+    ]
+    url = f"sqlite:///{tmp_path}/jobs.db?synchronous=off&timeout=600"
+    async with await open_storage(url) as storage:
+        seen = instructions(storage)
+        await storage.config.ensure_queue(QUEUE, QueueSettings())
+
+        async def costs() -> list[int]:
+            found = []
+            for which, is_full in everything:
+                before = seen[0]
+                page = await storage.jobs.list(which, limit=PAGE)
+                found.append(seen[0] - before)
+                assert len(page.jobs) == (PAGE if is_full else 0)
+                # A page that ends early says how far it looked, and goes on there.
+                assert (page.looked_back_to is None) is is_full
+                assert page.cursor is not None
+            return found
+
+        await finished(storage, 1, 100_000)
+        among_a_tenth = await costs()
+        await finished(storage, 100_001, 1_000_000)
+        among_a_million = await costs()
+    assert all(
+        many <= 1.2 * few + 5 for few, many in zip(among_a_tenth, among_a_million, strict=True)
+    ), (among_a_tenth, among_a_million)

@@ -22,6 +22,7 @@ from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -255,6 +256,40 @@ async def the_next_synced_commit_carries_it(machine: Machine) -> None:
         assert (kept.status, kept.token) == (JobStatus.IN_PROGRESS, first.claim.token)
 
 
+async def a_removal_is_synced_once_the_lock_is_free(machine: Machine) -> None:
+    """A removal that is lost before that is made again."""
+    async with opened(machine) as storage:
+        job_id, *_ = old = [await enqueue_one(storage) for _ in range(3)]
+        assert len((await storage.jobs.cancel(only(*old))).changed) == 3
+        with closing(sqlite3.connect(machine.path, isolation_level=None)) as raw:
+            raw.execute("UPDATE forge_jobs SET finished_at = 1")
+        # A commit that is synced, so that what follows stands alone.
+        kept = await enqueue_one(storage)
+        settle, begun, seen = SqliteDatabase.settle, machine.log_syncs(), list[str]()
+
+        def settles(database: SqliteDatabase) -> None:
+            assert machine.log_syncs() == begun
+            with closing(sqlite3.connect(machine.path, timeout=0, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                other.execute("ROLLBACK")
+            seen.append(machine.after_a_power_cut())
+            settle(database)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SqliteDatabase, "settle", settles)
+            assert (await storage.jobs.cleanup(100)).removed == 3
+        assert machine.log_syncs() == begun + len(seen)
+        async with _opened(seen[0]) as before_it:
+            assert len(await before_it.jobs.get(old)) == 3
+            assert (await before_it.jobs.cleanup(100)).removed == 3
+        async with left(machine) as after:
+            assert (await after.jobs.get([*old, kept])).keys() == {kept}
+        # A request for the id of a removed job is a new one, and both stay or neither.
+        await storage.jobs.enqueue([new_job(id=job_id)])
+        async with left(machine) as after:
+            assert (await get_job(after, job_id)).status is JobStatus.PENDING
+
+
 async def a_checkpoint_syncs_what_it_moves(machine: Machine) -> None:
     async with opened(machine) as storage:
         lease = await register_alone(storage)
@@ -288,6 +323,7 @@ def _long(scenario: Scenario) -> Any:
         claims_beats_and_grants_are_not_synced,
         _long(a_lost_claim_is_as_if_it_had_not_been),
         _long(the_next_synced_commit_carries_it),
+        _long(a_removal_is_synced_once_the_lock_is_free),
         _long(a_checkpoint_syncs_what_it_moves),
     ],
     ids=lambda scenario: scenario.__name__,

@@ -49,6 +49,14 @@ class Database(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Make durable what unsynced commits have written.
+
+        Called in ``then`` of :meth:`write_then`, so that no lock is held during the wait for the
+        disk. Does nothing where the database syncs every commit, or the URL says not to sync.
+        """
+        ...
+
     async def read(self, script: Script[R]) -> R:
         """Run ``script`` on one snapshot. ``script`` must not write."""
         ...

@@ -105,6 +105,9 @@ class PostgresDatabase:
         """See ``Database.write_then``."""
         return then(await self.write(script))
 
+    def settle(self) -> None:
+        """See ``Database.settle``. Every commit is synced already."""
+
     async def direct(
         self,
         statement: Direct,

@@ -156,6 +156,13 @@ class SqliteConnection:
         """Run ``script`` in one transaction, and ``then`` with the answer after the commit."""
         return self._call(self._transact, script, then, synced)
 
+    def settle(self) -> None:
+        """Sync the log as the URL asks for, on the thread and outside of any transaction."""
+        assert self._file is not None
+        assert self._syncing is not None
+        if self._syncing.is_mixed:
+            self._file.sync_log()
+
     def data_version(self) -> Coroutine[Any, Any, int]:
         """A number that changes when another connection has committed."""
         return self._call(self._data_version)

@@ -69,6 +69,10 @@ class SqliteDatabase:
         """See ``Database.write_then``. ``then`` runs on the writer's thread too."""
         return self._writer.transact(script, then, synced=synced)
 
+    def settle(self) -> None:
+        """See ``Database.settle``."""
+        self._writer.settle()
+
     def read(self, script: Script[R]) -> Coroutine[Any, Any, R]:
         """Run ``script`` on one consistent view of the store. ``script`` must not write."""
         return self._reader.transact(script)

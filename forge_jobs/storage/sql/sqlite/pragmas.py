@@ -59,6 +59,11 @@ class Syncing:
         self._unsynced = _WITHOUT_SYNC.get(synchronous, synchronous)
         self._current = synchronous
 
+    @property
+    def is_mixed(self) -> bool:
+        """True when the commits of one connection differ: some are synced, and some are not."""
+        return self._synced != self._unsynced
+
     def choose(self, *, synced: bool) -> None:
         """Choose for the next transaction."""
         wanted = self._synced if synced else self._unsynced

@@ -1,7 +1,8 @@
 """The time for which a batch of retention may delay other transactions.
 
 On SQLite a batch holds the one write lock from the first statement to the end of the commit. How
-long a commit takes depends on the disk and on what was written, and is unknown before.
+long a commit takes depends on the machine and on what was written, and is unknown before. The disk
+is waited for when the lock is free.
 """
 
 from collections import deque

@@ -42,6 +42,7 @@ class Cleaner:
             gone, more = await self._database.write_then(
                 partial(retention.remove_others, other=other, limit=limit, holds=self._holds),
                 self._committed,
+                synced=False,
             )
             removed += gone if other.what not in retention.FOLDED else 0
             if more is not None:
@@ -63,6 +64,7 @@ class Cleaner:
                     holds=self._holds,
                 ),
                 self._committed,
+                synced=False,
             )
         except Refused as refused:
             removed, held = await self._one_by_one(refused)
@@ -70,8 +72,12 @@ class Cleaner:
         return removed, left, {JobId(each): self._held[each][1] for each in passed}
 
     def _committed(self, done: R) -> R:
-        """Record, before the event loop runs another task, that nothing is locked any more."""
+        """Record, before the event loop runs another task, that nothing is locked any more.
+
+        The disk is waited for only then: a removal that a loss of power undoes is made again.
+        """
         self._holds.end()
+        self._database.settle()
         return done
 
     async def _one_by_one(self, refused: Refused) -> tuple[int, dict[JobId, str]]:
