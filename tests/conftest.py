@@ -151,9 +151,23 @@ _AT_ONCE = frozenset({"create_task_group", "gather"})
 _OF_PODS = ("tests/runtime/", "tests/executors/", "tests/commands/")
 """Tests of what one pod does. A child of a pod, and a program that a pod starts, know no store."""
 
+_PROGRAMS = (
+    "tests/backends/sqlite/",
+    "tests/cli/",
+    "tests/cluster/",
+    "tests/docs/test_orders",
+    "tests/kit/",
+    "tests/web/",
+)
+"""Tests of whole programs of this package. Each of their processes takes as long as thirty tests of
+a store. ``make test`` starts the programs for what is marked ``daily``, ``make test-all`` for all.
+"""
+
 _SERVERS = ("redis-cluster", "redis", "postgres")
 
 _ABOVE_STORES = (
+    "tests/commands/",
+    "tests/executors/",
     "tests/operating/",
     "tests/problems/",
     "tests/web/",
@@ -214,6 +228,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or _asks_only_protocols(item)
             or _shows_the_same_on_a_file(item, on_a_file)
             or _is_an_example(item)
+            or _repeats_a_daily_one(item)
         ):
             item.add_marker(pytest.mark.long)
 
@@ -251,6 +266,15 @@ def _is_an_example(item: pytest.Item) -> bool:
     """Programs of examples use what other tests test, and each starts a few processes."""
     is_program = item.get_closest_marker("processes") is not None
     return item.nodeid.startswith("tests/examples/") and is_program
+
+
+def _repeats_a_daily_one(item: pytest.Item) -> bool:
+    """Return whether ``daily`` leaves out the parameter, or the start of a program."""
+    daily = item.get_closest_marker("daily")
+    if daily is not None:
+        return bool(daily.args) and not any(each in item.name for each in daily.args)
+    is_program = item.get_closest_marker("processes") is not None
+    return is_program and item.nodeid.startswith(_PROGRAMS)
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:

@@ -59,6 +59,7 @@ async def charges(engine: AsyncEngine) -> list[int]:
         return list((await connection.execute(text("SELECT attempt FROM charges"))).scalars())
 
 
+@pytest.mark.daily("sqlite", "postgres-True")
 @pytest.mark.parametrize("before_commit", [True, False])
 async def test_a_step_is_done_exactly_once_over_all_attempts(
     storage: Storage, engine: AsyncEngine, before_commit: bool
@@ -85,6 +86,7 @@ async def test_a_step_is_done_exactly_once_over_all_attempts(
     assert first == ([True, True, False] if before_commit else [True, False, False])
 
 
+@pytest.mark.daily("sqlite")
 async def test_a_step_in_a_thread(storage: Storage, threads_engine: Engine) -> None:
     handlers = HandlerRegistry()
 
@@ -117,6 +119,7 @@ async def test_of_two_open_transactions_one_is_the_first(
     assert await other is False
 
 
+@pytest.mark.daily("sqlite")
 async def test_content_that_replaces_another_takes_its_own_steps(
     storage: Storage, engine: AsyncEngine
 ) -> None:
@@ -148,6 +151,7 @@ async def test_a_worker_that_lost_its_claim_does_nothing(
             await storage.jobs.first_time(claimed.claim, "step", connection=connection)
 
 
+@pytest.mark.daily("sqlite")
 @pytest.mark.parametrize("is_rolled_back", [False, True])
 async def test_each_occurrence_takes_its_steps_and_begins_with_the_commit(
     storage: Storage, engine: AsyncEngine, is_rolled_back: bool

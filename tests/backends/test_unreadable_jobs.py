@@ -36,7 +36,7 @@ from tests.support.factories import (
 )
 from tests.support.spoiling import redis_commands, spoil_row, wrong_values
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.daily("sqlite", "redis")]
 
 ALL = ("sqlite", "postgres", "redis")
 EACH = pytest.mark.parametrize("each", ["field", pytest.param("value", marks=pytest.mark.long)])

@@ -35,7 +35,7 @@ from tests.support.spoiling import (
     spoil_row,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.daily("sqlite", "redis")]
 
 LEASE = factories.DAY
 """Values are tried one after the other, and not every pod beats meanwhile."""

@@ -142,6 +142,7 @@ def test_a_transaction_that_stays_open_is_a_problem_since_its_begin(
     assert forge.json("problems")["problems"] == []
 
 
+@pytest.mark.long
 def test_doctor_is_content_with_servers_that_sync(tmp_path: Path) -> None:
     with (
         servers.a_postgres(durable=True, folder=tmp_path) as postgres,

@@ -135,6 +135,7 @@ def test_handlers_that_cannot_be_imported_are_located_and_nothing_of_them_is_sho
     assert "hunter2" not in text
 
 
+@pytest.mark.long
 def test_a_full_disk_under_the_output_is_told_as_such(forge: CommandLine) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -202,6 +202,7 @@ def test_the_demo_loses_nothing_though_a_worker_is_killed(
     assert workers_of(temporary) == []
 
 
+@pytest.mark.daily
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("signum", "code", "options"),

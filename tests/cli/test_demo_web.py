@@ -169,6 +169,7 @@ def test_the_overview_names_all_three_and_what_it_offers_ends_them(visit: Visit)
     wait(lambda: not visit.problems() & gone, description="they are gone", timeout=_PATIENCE)
 
 
+@pytest.mark.daily
 @pytest.mark.processes
 def test_ctrl_c_in_the_middle_is_an_end_like_any_other(visit: Visit) -> None:
     visit.says("files handed out")

@@ -4,6 +4,7 @@ import unicodedata
 
 import anyio
 import msgspec
+import pytest
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.opening import open_storage
@@ -31,13 +32,16 @@ def controls(text: str) -> set[str]:
     return {hex(ord(each)) for each in found} - {"0xa"}
 
 
-async def filled(url: str) -> list[JobId]:
+async def filled(url: str, count: int) -> list[JobId]:
     async with await open_storage(url) as storage:
-        return await furnish(storage, hostile())
+        return await furnish(storage, hostile(count))
 
 
-def test_hostile_texts_are_text_in_a_terminal_and_in_an_export(forge: CommandLine) -> None:
-    jobs = anyio.run(filled, forge.url)
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.long)])
+def test_hostile_texts_are_text_in_a_terminal_and_in_an_export(
+    forge: CommandLine, count: int
+) -> None:
+    jobs = anyio.run(filled, forge.url, count)
     commands = [each.split() for each in COMMANDS]
     queues = forge.json("queues", "list")["queues"]
     commands += [["what-if", each["name"]] for each in queues[::10] if each["name"][0] != "-"]

@@ -123,6 +123,7 @@ def _pids(forge: CommandLine) -> set[int]:
     return {pid for pid, _ in _pods(forge)}
 
 
+@pytest.mark.daily
 def test_a_killed_process_is_replaced_and_a_signal_stops_all(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_process_that_crashes_at_its_start_is_tried_again_with_growing_pauses(
     assert sum("again in 2 s" in line for line in reports) == 1
 
 
+@pytest.mark.daily
 def test_bad_input_ends_the_parent_instead_of_being_tried_again(start: Start) -> None:
     parent = start("--processes", "2", FORGE_HANDLERS="", FORGE_QUEUES="default", FORGE_LEASE="1s")
 

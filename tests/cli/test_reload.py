@@ -206,6 +206,7 @@ def test_code_that_does_not_load_is_shown_and_the_next_change_helps(
     assert forge.json("jobs", "show", waiting)["attempt"] == 1
 
 
+@pytest.mark.daily
 def test_a_worker_that_starts_with_code_that_does_not_load_waits_and_can_be_stopped(
     project: Project,
 ) -> None:
@@ -296,6 +297,7 @@ def test_only_python_files_of_the_named_folders_count(project: Project, tmp_path
     assert "words.py has changed" in said
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("option", ["--once", "--until-empty"])
 def test_a_worker_that_ends_by_itself_does_not_reload(forge: CommandLine, option: str) -> None:
     said = forge.refuse("worker", "shop.jobs:handlers", "--queues", "default", "--reload", option)
@@ -303,6 +305,7 @@ def test_a_worker_that_ends_by_itself_does_not_reload(forge: CommandLine, option
     assert "--reload runs until a signal" in said
 
 
+@pytest.mark.daily
 def test_folders_without_reload_are_refused(forge: CommandLine, tmp_path: Path) -> None:
     said = forge.refuse("worker", "a:b", "--queues", "default", "--reload-dir", str(tmp_path))
 

@@ -83,6 +83,7 @@ def test_without_a_store_the_process_lives_and_is_not_ready() -> None:
         assert httpx.get(f"{address}/readyz").status_code == 503
 
 
+@pytest.mark.daily
 @pytest.mark.processes
 def test_a_user_of_the_file_signs_in(forge: CommandLine, tmp_path: Path) -> None:
     users = tmp_path / "users.json"

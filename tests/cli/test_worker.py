@@ -70,6 +70,7 @@ def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
+@pytest.mark.daily
 def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_without_uvloop_only_who_insists_on_it_is_refused(
     assert (b"pip install forge-jobs[uvloop]" in errors) is (code != 0)
 
 
+@pytest.mark.daily
 def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start) -> None:
     forge("enqueue", "t.fail", "--max-attempts", "2")
 
@@ -190,6 +192,7 @@ def test_until_empty_does_not_wait_for_what_will_not_run(forge: CommandLine, sta
     assert {job["status"] for job in forge.json("jobs", "list")["jobs"]} == {"pending"}
 
 
+@pytest.mark.daily
 def test_once_leaves_what_is_not_due(forge: CommandLine, start: Start, tmp_path: Path) -> None:
     payload = msgspec.json.encode({"path": str(tmp_path / "out")}).decode()
     due = forge("enqueue", "t.write", "--payload", payload).stdout.strip()
@@ -249,6 +252,7 @@ def test_a_worker_waits_for_a_store_that_is_not_ready(
     assert worker.returncode == 0, errors
 
 
+@pytest.mark.daily
 def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -> None:
     worker = start("nowhere:handlers", "--queues", "default")
 

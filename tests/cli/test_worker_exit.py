@@ -158,6 +158,7 @@ def worker(forge: CommandLine, tmp_path: Path) -> Iterator[Worker]:
         made.process.communicate()
 
 
+@pytest.mark.daily
 def test_a_worker_ends_after_its_grace_whatever_its_handlers_do(worker: Worker) -> None:
     worker.start()
     ids = worker.begins("swallow", "asyncio_thread", "anyio_thread", "own_thread")
@@ -282,6 +283,7 @@ def test_a_worker_that_ends_by_itself_hears_of_signals_while_it_waits_for_its_st
     worker.ends(0)
 
 
+@pytest.mark.daily
 def test_probes_tell_a_worker_that_waits_for_its_store_from_one_that_works(
     worker: Worker, free_port: int
 ) -> None:
@@ -323,6 +325,7 @@ def status_of(url: str) -> int:
         return 0
 
 
+@pytest.mark.daily
 def test_ports_of_several_processes_must_exist(forge: CommandLine) -> None:
     command = ("worker", "x:y", "--queues", "default", "--processes", "3")
     answer = forge(*command, "--health-port", "65534", code=2).stderr

@@ -83,6 +83,7 @@ def receipt(forge: CommandLine) -> Callable[[int], str]:
     return enqueue
 
 
+@pytest.mark.daily
 def test_the_start_the_jobs_and_their_own_lines_are_told(
     forge: CommandLine, work: Work, receipt: Callable[[int], str]
 ) -> None:

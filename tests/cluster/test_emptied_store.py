@@ -17,6 +17,7 @@ SLOTS = 3
 JOBS = 12
 
 
+@pytest.mark.daily
 async def test_workers_have_their_slots_back_and_no_more_than_those(
     storage: Storage, backend: str, client: JobClient, pods: Fleet, ledger: Path, tmp_path: Path
 ) -> None:

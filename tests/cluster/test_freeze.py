@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(
     "kind", ["ledger.wait_for_file", pytest.param("ledger.wait_in_thread", marks=pytest.mark.long)]
 )

@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 
+@pytest.mark.daily
 async def test_a_process_that_dies_in_a_hook_loses_nothing_and_the_hook_runs_again(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ SLOTS = 16
 JOBS_OF_A_ROUND = 34
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("rounds", [12, pytest.param(50, marks=pytest.mark.long)])
 async def test_kills_lose_nothing_and_repeat_only_what_was_in_flight(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path, rounds: int

@@ -115,6 +115,7 @@ async def test_a_pod_that_is_killed_between_hearing_and_answering_leaves_an_unan
     assert (await over(storage, newest)).state is RequestState.UNANSWERED
 
 
+@pytest.mark.daily
 async def test_of_a_hundred_pods_each_hears_of_its_own_request_alone(storage: Storage) -> None:
     leases = [await register(storage) for _ in range(100)]
     asked = {}

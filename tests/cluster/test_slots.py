@@ -92,6 +92,7 @@ async def test_a_lowered_maximum_is_reached_without_growing_and_interrupts_nobod
     assert {run.attempt for run in Ledger.read(ledger).runs} == {1}
 
 
+@pytest.mark.daily
 async def test_another_pod_leads_soon_after_the_coordinator_is_killed(
     storage: Storage, pods: Fleet
 ) -> None:

@@ -22,6 +22,7 @@ def running(ledger: Path) -> int:
     return len(Ledger.read(ledger).runs)
 
 
+@pytest.mark.daily
 async def test_sigterm_lets_running_jobs_end_and_leaves_nothing_behind(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:
@@ -43,6 +44,7 @@ async def test_sigterm_lets_running_jobs_end_and_leaves_nothing_behind(
     assert await storage.procs.pods() == []
 
 
+@pytest.mark.daily
 async def test_a_job_longer_than_the_grace_is_handed_back_with_its_attempt(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:
@@ -60,6 +62,7 @@ async def test_a_job_longer_than_the_grace_is_handed_back_with_its_attempt(
     assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
 
 
+@pytest.mark.daily
 async def test_a_second_sigterm_does_not_wait_for_the_grace(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:

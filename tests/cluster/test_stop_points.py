@@ -35,6 +35,7 @@ POINTS = {
 """The last visit of each point."""
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("point", ["claim:committed", "finalize:committed", "handover:read"])
 async def test_a_process_that_dies_there_costs_and_doubles_nothing(
     point: str, storage: Storage, client: JobClient, pods: Fleet, ledger: Path

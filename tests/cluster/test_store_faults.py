@@ -66,6 +66,7 @@ def runs(ledger: Path, process_id: int) -> list[Run]:
     return [run for run in Ledger.read(ledger).runs if run.process_id == process_id]
 
 
+@pytest.mark.daily
 async def test_a_pod_that_is_cut_off_stops_its_handlers_before_others_take_their_jobs(
     store: ServerStore, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_pod_that_is_cut_off_stops_its_handlers_before_others_take_their
     assert len(runs(ledger, cut_off.process_id)) == 4, "it goes on with other work"
 
 
+@pytest.mark.daily
 async def test_lost_replies_are_made_good_without_a_crash_or_a_second_job(
     store: ServerStore, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.daily("commands-30")
 @pytest.mark.parametrize(
     ("work", "count"),
     [

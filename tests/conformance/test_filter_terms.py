@@ -208,6 +208,7 @@ async def test_a_query_means_what_the_reference_says(
     assert hits > 30
 
 
+@pytest.mark.daily("sqlite", "redis", "postgres-cancel")
 @pytest.mark.parametrize(
     "verb", ["delete", "cancel", "requeue", "restore", "run_now", "release_held"]
 )

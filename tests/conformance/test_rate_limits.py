@@ -113,6 +113,7 @@ async def test_tokens_that_come_faster_than_microseconds_are_counted_exactly(
     assert (await state(storage)).available == 3_000_001 - 150
 
 
+@pytest.mark.daily("sqlite", "redis")
 async def test_a_rate_that_divides_badly_loses_nothing_over_time(
     storage: Storage, clock: ManualClock
 ) -> None:

@@ -99,6 +99,7 @@ class Race:
         return page.jobs
 
 
+@pytest.mark.daily("sqlite", "redis", "postgres-keep", "postgres-replace")
 @pytest.mark.parametrize("mode", MODES)
 async def test_sixteen_producers_while_jobs_run(
     bundles: list[Storage], clock: ManualClock, mode: UniqueMode

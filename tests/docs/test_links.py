@@ -6,23 +6,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    str(page.relative_to(ROOT))
-    for folder in (
-        ROOT,
-        ROOT / "docs",
-        ROOT / "adr",
-        ROOT / "tests",
-        ROOT / "examples",
-        ROOT / "bench" / "results",
-    )
-    for page in folder.glob("*.md")
-)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_relative_links_lead_to_files(page: str) -> None:
-    file = ROOT / page
-    links = re.findall(r"\]\(([^)\s]+)\)", file.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("folder", [".", "docs", "adr", "tests", "examples", "bench/results"])
+def test_relative_links_lead_to_files(folder: str) -> None:
+    pages = sorted((ROOT / folder).glob("*.md"))
+    assert pages
+    dead = {page.name: _dead_links(page) for page in pages}
+    assert {page: links for page, links in dead.items() if links} == {}
+
+
+def _dead_links(page: Path) -> list[str]:
+    """Return the targets of the page's relative links that are not there."""
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
     targets = [link.split("#")[0] for link in links if not re.match(r"\w+:|#", link)]
-    assert [target for target in targets if not (file.parent / target).exists()] == []
+    return [target for target in targets if not (page.parent / target).exists()]

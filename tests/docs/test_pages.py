@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import anyio
+import click
 import pytest
 
 from forge_jobs.config import SETTINGS_VARIABLE, Deployment, RuntimeSettings, variable_of
@@ -54,11 +55,12 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     PageRun(page, tmp_path).run()
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=_name)
-def test_a_page_closes_the_stores_that_are_opened(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    opened = len(re.findall(r"^(\w+) = await open_storage\(", text, re.MULTILINE))
-    assert len(re.findall(r"^await storage\.aclose\(\)$", text, re.MULTILINE)) == opened
+def test_a_page_closes_the_stores_that_are_opened() -> None:
+    for page in WITH_PYTHON:
+        text = page.read_text(encoding="utf-8")
+        opened = len(re.findall(r"^(\w+) = await open_storage\(", text, re.MULTILINE))
+        closed = len(re.findall(r"^await storage\.aclose\(\)$", text, re.MULTILINE))
+        assert closed == opened, page.name
 
 
 def _any_store(page: Path) -> bool:
@@ -80,12 +82,16 @@ def test_the_code_of_a_page_runs_on_every_store(page: Path, backend: str, tmp_pa
     anyio.run(forget)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_a_page_names_commands_and_options_that_exist(page: Path) -> None:
-    for block in blocks_of(page):
-        assert block.language in LANGUAGES, f"line {block.line}"
-        for command in _commands(block):
-            check_command(shlex.split(command)[1:])
+def test_pages_name_commands_and_options_that_exist() -> None:
+    for page in PAGES:
+        for block in blocks_of(page):
+            assert block.language in LANGUAGES, f"{page.name}, line {block.line}"
+            for command in _commands(block):
+                try:
+                    check_command(shlex.split(command)[1:])
+                except click.UsageError as error:
+                    error.add_note(f"{page.name}, line {block.line}")
+                    raise
 
 
 def _commands(block: Block) -> list[str]:
@@ -96,18 +102,18 @@ def _commands(block: Block) -> list[str]:
     return [re.split(r" [|>&]|\s#", line)[0] for line in lines if line.startswith("forge-jobs ")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_commands_within_sentences_exist(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    for span in re.findall(r"`(forge-jobs [^`]+)`", text):
-        words = shlex.split(" ".join(span.split()))[1:]
-        command, rest = command_of(words)
-        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
-        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known, span
+def test_commands_within_sentences_exist() -> None:
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for span in re.findall(r"`(forge-jobs [^`]+)`", text):
+            words = shlex.split(" ".join(span.split()))[1:]
+            command, rest = command_of(words)
+            known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+            named = {word.partition("=")[0] for word in rest if word.startswith("--")}
+            assert named <= known, f"{page.name}: {span}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_variables_that_a_page_names_are_read(page: Path) -> None:
+def test_variables_that_pages_name_are_read() -> None:
     known = {
         variable_of(field)
         for settings in (RuntimeSettings, Deployment)
@@ -116,16 +122,19 @@ def test_variables_that_a_page_names_are_read(page: Path) -> None:
     known.add("FORGE_COMPLETION_PATIENCE")
     for name in ("web", "top", "export", "worker"):
         known |= {str(each.envvar) for each in command_of([name])[0].params}
-    found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
-    assert {name for name in found - known if not name.startswith(_OF_TESTS)} == set()
+    for page in PAGES:
+        found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
+        unknown = {name for name in found - known if not name.startswith(_OF_TESTS)}
+        assert unknown == set(), page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_an_excerpt_of_an_example_is_in_the_example(page: Path) -> None:
-    for block in blocks_of(page):
-        source = block.named("title")
-        if source is not None and source.startswith("examples/"):
-            assert block.text in (ROOT / source).read_text(encoding="utf-8"), f"line {block.line}"
+def test_an_excerpt_of_an_example_is_in_the_example() -> None:
+    for page in PAGES:
+        for block in blocks_of(page):
+            source = block.named("title")
+            if source is not None and source.startswith("examples/"):
+                example = (ROOT / source).read_text(encoding="utf-8")
+                assert block.text in example, f"{page.name}, line {block.line}"
 
 
 def test_every_page_is_in_the_tree_of_the_site() -> None:

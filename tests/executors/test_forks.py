@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 
+@pytest.mark.daily("returns")
 @pytest.mark.any_store
 @pytest.mark.parametrize(
     ("how", "code"), [("returns", 0), ("exits", 7), ("raises", 1), ("tells", 1)]
@@ -68,6 +69,7 @@ async def test_a_stop_ends_a_forked_process_which_ignores_no_signal(
     await gone(fork)
 
 
+@pytest.mark.long
 @pytest.mark.any_store
 async def test_a_handler_that_closes_its_descriptors_crashes_and_its_files_are_untouched(
     storage: Storage, tmp_path: Path

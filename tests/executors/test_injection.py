@@ -26,6 +26,7 @@ def lines(mark: Path) -> list[str]:
     return mark.read_text().splitlines() if mark.exists() else []
 
 
+@pytest.mark.daily("async")
 @BOTH
 async def test_values_are_made_and_cleaned_up_in_the_child(
     storage: Storage, tmp_path: Path, handler: Any
@@ -49,6 +50,7 @@ async def test_values_are_made_and_cleaned_up_in_the_child(
     assert lines(tmp_path / "pool") == [f"closes the {results[0][1]}"]
 
 
+@pytest.mark.daily("loop-def", "handler-async")
 @BOTH
 @pytest.mark.parametrize("hangs", ["loop", "call", "handler"])
 async def test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once(
@@ -68,6 +70,7 @@ async def test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once(
     assert ("handler" in lines(mark)) == (hangs == "handler")
 
 
+@pytest.mark.daily("-def")
 @BOTH
 async def test_a_process_that_dies_in_a_factory_is_a_crash_of_that_job_alone(
     storage: Storage, tmp_path: Path, handler: Any

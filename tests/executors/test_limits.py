@@ -10,6 +10,7 @@ from tests.support.runtimes import a_runtime, ended
 pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.any_store]
 
 
+@pytest.mark.daily("-grows")
 @pytest.mark.parametrize("kind", ["grows", "child_grows"])
 async def test_a_handler_above_its_memory_is_killed_and_fails(storage: Storage, kind: str) -> None:
     async with a_runtime(storage, jobs.handlers).start() as handle:

@@ -43,6 +43,7 @@ _ANYIO = f"""{_IMPORTS}
 def anyio_backend():
     return "asyncio"
 
+@pytest.mark.daily
 @pytest.mark.anyio
 @pytest.mark.parametrize("time", range(2))
 async def test_under_anyio(forge_kit, forge_storage, time):{_BODY}"""
@@ -213,6 +214,7 @@ def test_other():
     run(project).assert_outcomes(passed=1)
 
 
+@pytest.mark.daily
 def test_the_package_and_the_kit_import_no_pytest() -> None:
     program = (
         "import sys, forge_jobs.testing as t; t.Kit, t.fake_context; print('pytest' in sys.modules)"

@@ -165,6 +165,7 @@ async def test_failures_of_one_sort_come_in_a_burst(
     assert await fleet.codes() == []
 
 
+@pytest.mark.long
 async def test_healthy_minutes_under_load(
     storage: Storage, fleet: Fleet, clock: ManualClock
 ) -> None:

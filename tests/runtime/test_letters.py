@@ -352,6 +352,7 @@ async def test_nothing_to_relay_is_one_call(
     assert jobs.calls == 1
 
 
+@pytest.mark.long
 async def test_ten_thousand_dead_jobs_leave_ten_thousand_letters(
     manual_storage: Storage, manual_clock: ManualClock
 ) -> None:

@@ -209,6 +209,7 @@ except ModuleNotFoundError as error:
 """
 
 
+@pytest.mark.long
 def test_without_the_extra_only_tracing_is_missing() -> None:
     done = subprocess.run(
         (sys.executable, "-c", _WITHOUT), capture_output=True, text=True, check=True

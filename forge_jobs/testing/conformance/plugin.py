@@ -11,7 +11,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.conformance import backends
 from forge_jobs.testing.conformance.target import load
 
-_MARKERS = ("any_store", "long", "processes", "timeout")
+_MARKERS = ("any_store", "daily", "long", "processes", "timeout")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -55,6 +55,7 @@ async def on_both(url: str, standby: PostgresStandby) -> None:
         )
 
 
+@pytest.mark.long
 async def test_a_pool_that_has_reached_a_standby_is_back_with_the_next_call(
     primary: PostgresServer, standby: PostgresStandby
 ) -> None:
@@ -171,6 +172,7 @@ async def moving(
         yield first, second, urlsplit(first.url)._replace(netloc=netloc).geturl()
 
 
+@pytest.mark.daily("killed")
 @pytest.mark.parametrize("how", ["killed", "silent"])
 async def test_a_store_of_two_hosts_follows_the_primary(
     moving: tuple[PostgresServer, PostgresStandby, str], how: str

@@ -45,6 +45,7 @@ async def admin(url: str, storage: Storage) -> AsyncGenerator[Any]:
         yield connection
 
 
+@pytest.mark.daily("password", "table")
 @pytest.mark.parametrize(
     ("begin", "end", "named"),
     [
@@ -101,6 +102,7 @@ WHEN (OLD.id = '{job_id}' AND NEW.status = 'done') EXECUTE FUNCTION {schema}.ref
 """
 
 
+@pytest.mark.daily("P0001", "42501")
 @pytest.mark.parametrize(
     ("code", "named"),
     [

@@ -43,6 +43,7 @@ async def its_url(url: str) -> AsyncGenerator[str]:
         yield role_url
 
 
+@pytest.mark.daily("quotes")
 @pytest.mark.parametrize(
     "schema", ["plain", 'with "quotes"; DROP TABLE x --', "100% : :name $1", "Ä" * 31]
 )

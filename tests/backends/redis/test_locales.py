@@ -17,7 +17,7 @@ from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.factories import QUEUE, claim, new_job, register
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LOCALE = "cs_CZ.UTF-8"
 

@@ -221,6 +221,7 @@ async def said(before: Before) -> set[str]:
     return {(await before.command("GET", f"{base}:ids") or b"").decode() for base in bases}
 
 
+@pytest.mark.daily("one")
 async def test_a_newer_layout_is_noted_beside_the_locators_before_it_is_with_the_fleet(
     before: Before, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +368,7 @@ async def test_a_look_under_way_while_a_hash_begins_to_move_misses_nothing(
     assert len(await storage.jobs.get(ids)) == len(ids)
 
 
+@pytest.mark.long
 async def test_under_load_no_job_is_missed_and_no_id_stored_twice_while_movers_are_killed(
     before: Before,
 ) -> None:

@@ -88,6 +88,7 @@ async def grows_to(path: Path, least: int) -> None:
     await wait_until(lambda: size(path) >= least, description="it writes", timeout=30)
 
 
+@pytest.mark.daily
 async def test_a_process_killed_while_it_writes_loses_nothing_it_has_acknowledged(
     tmp_path: Path,
 ) -> None:

@@ -59,6 +59,7 @@ async def test_an_enqueue_by_another_process_is_noticed_once(storage: Storage, u
     assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
 
 
+@pytest.mark.long
 async def test_what_another_process_did_between_two_waits_is_noticed(
     storage: Storage, url: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_file_has_its_name_when_it_is_whole(forge: CommandLine, tmp_path: Path
     assert "output" in forge.refuse("export", "-o", str(tmp_path / "no" / "jobs"))
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_an_export_that_breaks_off_goes_on_where_it_was(tmp_path: Path) -> None:
     url, file = await backends.url_of("redis", tmp_path), tmp_path / "jobs.jsonl"

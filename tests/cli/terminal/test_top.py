@@ -124,6 +124,7 @@ async def test_keys_go_about_and_capitals_act_after_a_yes(  # noqa: PLR0915 - on
         assert (await get_job(storage, running)).status is JobStatus.IN_PROGRESS
 
 
+@pytest.mark.daily("2-0")
 @pytest.mark.anyio
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 async def test_a_signal_puts_the_terminal_back_in_order(
@@ -139,6 +140,7 @@ async def test_a_signal_puts_the_terminal_back_in_order(
         assert "Traceback" not in top.text
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_the_screen_follows_the_size_of_the_terminal(forge: CommandLine) -> None:
     async with await open_storage(forge.url) as storage:
@@ -161,6 +163,7 @@ async def test_the_screen_follows_the_size_of_the_terminal(forge: CommandLine) -
         await top.frame_shows(running)
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_while_the_store_is_away_the_screen_says_so_and_goes_on(tmp_path: Path) -> None:
     url = await backends.url_of("redis", tmp_path)
@@ -199,6 +202,7 @@ async def test_a_thousand_queues_fit_on_the_screen_and_the_chosen_line_stays(
         assert "queue-999  " in top.frame
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_no_traceback(forge: CommandLine) -> None:
     with in_pipe("top", FORGE_STORAGE_URL=forge.url) as top:
         assert anyio.run(top.ends) == 0

@@ -82,6 +82,7 @@ def test_the_exit_code_is_the_outcome(backend: str, tmp_path: Path) -> None:
     anyio.run(backends.forget, backend, tmp_path)
 
 
+@pytest.mark.daily("in_terminal")
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", [in_terminal, in_pipe])
 async def test_what_goes_on_is_shown_while_it_goes_on(place: Place, forge: CommandLine) -> None:
@@ -115,6 +116,7 @@ async def test_what_goes_on_is_shown_while_it_goes_on(place: Place, forge: Comma
             assert "\x07" not in program.raw
 
 
+@pytest.mark.daily("2-in_terminal")
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", [in_terminal, in_pipe])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -147,6 +149,7 @@ async def test_a_job_that_is_removed_ends_the_watch(backend: str, tmp_path: Path
     await backends.forget(backend, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_an_outage_is_told_once_and_the_watch_goes_on(tmp_path: Path) -> None:
     url = await backends.url_of("redis", tmp_path)
