@@ -2,8 +2,9 @@
 
 Fills a store with a million finished jobs and 100,000 that wait, in 20 queues and of 50 kinds, and
 registers ten pods. Then asks for every page and list many times while another process drains a
-queue, and prints p50 and p99, the processor time of this process, which other programs of the
-machine disturb least, and how often each asked the store.
+queue, and prints p50 and p99, the processor time of this process and of the server, which other
+programs of the machine disturb least, the largest answer, and how often each asked the store, with
+the calls that took longest.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import httpx
 from bench.child import loop_factory
 from bench.large_store import DRAINED, fill, queue_names
 from bench.stores import KINDS
+from bench.usage import tree_cpu_seconds
 from forge_jobs import HandlerRegistry, JobClient, QueueRuntime, QueueSettings, open_storage
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
@@ -91,48 +93,72 @@ def draining(url: str) -> Iterator[list[float]]:
 
 
 class Asked:
-    """Asks for one thing after the other, and notes times and calls of the store."""
+    """Asks for one thing after the other, and notes times and calls of the store.
 
-    def __init__(self, storage: Storage, times: int) -> None:
+    :param server: the process of the server, to whose processor time all below it is added
+    """
+
+    def __init__(self, storage: Storage, times: int, server: int | None) -> None:
         self._times = times
+        self._server = server
         self._calls: Counter[str] = Counter()
+        self._took: Counter[str] = Counter()
         self.rows: list[tuple[str, float, float, int]] = []
         for view in (storage.jobs, storage.procs, storage.config, storage.cron):
-            _count_calls(view, self._calls)
+            self._count(view)
 
     async def ask(self, name: str, call: Callable[[], Awaitable[object]]) -> None:
         """Ask so many times."""
+        size = 0
         await call()
         times = []
         self._calls.clear()
-        used = time.process_time()
+        self._took.clear()
+        used = self._used()
         for _ in range(self._times):
             began = time.perf_counter()
-            await call()
+            found = await call()
             times.append(1_000 * (time.perf_counter() - began))
-        cpu = 1_000 * (time.process_time() - used) / self._times
+            size = max(size, found if isinstance(found, int) else 0)
+        own, server = (
+            1_000 * (b - a) / self._times for a, b in zip(used, self._used(), strict=True)
+        )
         cut = quantiles(times, n=100, method="inclusive")[98]
-        asked = self._calls.total() // self._times
-        self.rows.append((name, median(times), cut, asked))
-        print(f"{name:<44} {median(times):9.1f} {cut:9.1f} {cpu:9.1f} {asked:6}", flush=True)
+        asked = self._calls.total() / self._times
+        self.rows.append((name, median(times), cut, int(asked)))
+        slowest = ", ".join(
+            f"{verb} {1_000 * took / self._times:.0f}" for verb, took in self._took.most_common(4)
+        )
+        print(
+            f"{name:<44} {median(times):9.1f} {cut:9.1f} {own:7.1f} {server:7.1f} "
+            f"{size / 1_000:7.1f} {asked:6.1f}  {slowest}",
+            flush=True,
+        )
+
+    def _used(self) -> tuple[float, float]:
+        return time.process_time(), tree_cpu_seconds(self._server) if self._server else 0.0
+
+    def _count(self, view: object) -> None:
+        for name in dir(type(view)):
+            verb = getattr(view, name, None)
+            if not name.startswith("_") and asyncio.iscoroutinefunction(verb):
+                setattr(view, name, self._counted(name, verb))
+
+    def _counted(self, name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*given: Any, **more: Any) -> Any:
+            self._calls[name] += 1
+            began = time.perf_counter()
+            try:
+                return await verb(*given, **more)
+            finally:
+                self._took[name] += time.perf_counter() - began  # type: ignore[assignment]
+
+        return call
 
 
-def _count_calls(view: object, calls: Counter[str]) -> None:
-    for name in dir(type(view)):
-        verb = getattr(view, name, None)
-        if not name.startswith("_") and asyncio.iscoroutinefunction(verb):
-            setattr(view, name, _counted(name, verb, calls))
-
-
-def _counted(name: str, verb: Callable[..., Any], calls: Counter[str]) -> Callable[..., Any]:
-    async def call(*given: Any, **more: Any) -> Any:
-        calls[name] += 1
-        return await verb(*given, **more)
-
-    return call
-
-
-def pages(job: str, pod: str, now: datetime) -> Sequence[str]:
+def pages(
+    job: str, pod: str, now: datetime, *, queue: str = "q03", kind: str = "kind.07"
+) -> Sequence[str]:
     """Return every page and list of the dashboard."""
     recent = (now - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%MZ")
     return (
@@ -141,17 +167,17 @@ def pages(job: str, pod: str, now: datetime) -> Sequence[str]:
         "/jobs?q=status:dead",
         "/jobs?q=status:failed",
         "/jobs?q=status:in_progress",
-        "/jobs?q=queue:q03",
-        "/jobs?q=queue:q03 status:pending",
-        "/jobs?q=kind:kind.07",
+        f"/jobs?q=queue:{queue}",
+        f"/jobs?q=queue:{queue} status:pending",
+        f"/jobs?q=kind:{kind}",
         "/jobs?q=tag:t1",
-        "/jobs?q=kind:kind.07 status:done",
+        f"/jobs?q=kind:{kind} status:done",
         f"/jobs?q=finished:>{recent}",
         "/jobs?q=payload.n:777",
         f"/jobs/{job}",
         "/errors",
         "/queues",
-        "/queues/q03",
+        f"/queues/{queue}",
         "/pods",
         f"/pods/{pod}",
         "/cron",
@@ -162,19 +188,23 @@ def pages(job: str, pod: str, now: datetime) -> Sequence[str]:
         "/api/v1/queues",
         "/api/v1/jobs/count?q=status:done",
         "/api/v1/jobs/count?q=status:pending",
+        f"/api/v1/jobs/count?q=kind:{kind}",
+        f"/api/v1/jobs/count?q=queue:{queue} tag:t1",
         "/api/v1/jobs?limit=1000",
         "/api/v1/problems",
         "/api/v1/pods",
     )
 
 
-async def measure(url: str, times: int, only: str) -> list[tuple[str, float, float, int]]:
+async def measure(
+    url: str, times: int, only: str, server: int | None = None
+) -> list[tuple[str, float, float, int]]:
     """Ask for everything and return name, p50, p99, calls of the store."""
     async with await open_storage(url) as storage:
         page = await storage.jobs.list(JobFilter(queues=("q03",), statuses=(JobStatus.DONE,)))
         pod = (await storage.procs.pods())[0].pod.host_id
         now = await storage.cron.now()
-        asked = Asked(storage, times)
+        asked = Asked(storage, times, server)
         calls = {
             "store: counts()": storage.jobs.counts,
             "store: counts([one])": lambda: storage.jobs.counts(["q03"]),
@@ -199,10 +229,11 @@ async def _client(storage: Storage) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def _get(client: httpx.AsyncClient, path: str) -> None:
+async def _get(client: httpx.AsyncClient, path: str) -> int:
     answer = await client.get(path)
     if answer.status_code != 200:
         raise ValueError(f"{path}: {answer.status_code} {answer.text[:300]}")
+    return len(answer.content)
 
 
 # -- all of it ---------------------------------------------------------------------------------
@@ -210,10 +241,10 @@ async def _get(client: httpx.AsyncClient, path: str) -> None:
 
 async def run(options: argparse.Namespace) -> None:
     """Fill and measure each store."""
+    if options.url:
+        await _on(options.url, options)
+        return
     for kind in options.stores.split(","):
-        if options.url:
-            await _on(options.url, options)
-            continue
         with tempfile.TemporaryDirectory() as folder:
             async with KINDS[kind](Path(folder)) as store:
                 await _on(await store.fresh(), options)
@@ -225,12 +256,15 @@ async def _on(url: str, options: argparse.Namespace) -> None:
     filled = time.monotonic() - began
     print(f"\n{url.partition(':')[0]}: {options.finished:,} finished, {options.waiting:,} waiting,")
     print(f"{len(queue_names())} queues, filled in {filled:.0f} s")
-    print(f"{'':<44} {'p50, ms':>9} {'p99, ms':>9} {'CPU, ms':>9} {'calls':>6}")
+    print(
+        f"{'':<44} {'p50, ms':>9} {'p99, ms':>9} {'CPU, ms':>7} {'server':>7} {'kB':>7} "
+        f"{'calls':>6}  longest calls, ms"
+    )
     if options.alone:
-        await measure(url, options.times, options.only)
+        await measure(url, options.times, options.only, options.server)
         return
     with draining(url) as rates:
-        await measure(url, options.times, options.only)
+        await measure(url, options.times, options.only, options.server)
     print(f"the drain beside: {rates[0]:,.0f} jobs a second" if rates else "the drain failed")
 
 
@@ -238,6 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__)
     parser.add_argument("--stores", default="sqlite,postgres,redis")
     parser.add_argument("--url", help="a store that is filled already, or is to be filled")
+    parser.add_argument("--server", type=int, help="the process of the server behind --url")
     parser.add_argument("--finished", type=int, default=1_000_000)
     parser.add_argument("--waiting", type=int, default=100_000)
     parser.add_argument("--times", type=int, default=100, help="how often each is asked")

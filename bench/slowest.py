@@ -28,6 +28,7 @@ from forge_jobs.model.processes import HeldClaim, Pod, PodGauges, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import Demand, Finalization, Revival, Transition
 from forge_jobs.operating.health.findings import examine_queues
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.scripts import script
@@ -259,7 +260,7 @@ class Asked:
 
     async def _doctor(self) -> None:
         storage = self.storage
-        await examine_queues(storage)
+        await examine_queues(Reader(storage))
         if storage.unreadable is not None:
             await storage.unreadable()
         await storage.cron.schedules()

@@ -1,14 +1,17 @@
 """Why a job does not run and since when, and when one starts that waits for a slot."""
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from forge_jobs.errors import NotFound
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.metrics import Histogram
+from forge_jobs.model.processes import Allocation, PodState, Slots, WorkerState
+from forge_jobs.model.queues import QueueState
 from forge_jobs.policy.admission import explain
 from forge_jobs.policy.explanations import Explanation, Reason
 from forge_jobs.policy.judgement.forecast import forecast
@@ -20,39 +23,61 @@ from forge_jobs.storage.protocols import Storage
 MEASURED = timedelta(minutes=15)
 """How far back a load is measured."""
 
-EVENTS_OF_FLEET = 1_000
-"""Events of pods that tell when the last one left a queue: the newest."""
-
 _RETRIES = (Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED, Cause.SNOOZED, Cause.THROTTLED)
 
 
-async def explained(storage: Storage, job: Job) -> Explanation:
-    """Explain the state of a job that has been read."""
-    queues = await storage.config.queues()
-    allocations = await storage.procs.allocations()
-    slots = next((found for found in allocations if found.queue == job.queue), None)
+class Seen(Struct, frozen=True, kw_only=True):
+    """The readings behind explanations of any number of jobs, made once for all of them."""
+
+    fleet: FleetLook
+    workers: Sequence[WorkerState]
+
+
+async def seen(storage: Storage) -> Seen:
+    """Read what explanations rest on, in two calls."""
+    return Seen(fleet=await storage.cron.look(), workers=await storage.procs.workers())
+
+
+async def explained(storage: Storage, job: Job, around: Seen | None = None) -> Explanation:
+    """Explain the state of a job that has been read.
+
+    :param around: None reads anew
+    """
+    around = around or await seen(storage)
+    fleet = around.fleet
+    queue = next((found for found in fleet.queues if found.name == job.queue), None)
+    slots = _allocation(queue, fleet.pods) if queue else None
     parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
-    pods = await storage.procs.pods()
-    leader = await storage.cron.leader()
-    now = await storage.cron.now()
     told = explain(
         job,
-        next((queue for queue in queues if queue.name == job.queue), None),
+        queue,
         slots,
-        pods,
-        leader,
-        now,
+        fleet.pods,
+        fleet.leader,
+        fleet.now,
         parents={parent.id: parent.status for parent in parents.values()},
-        workers=await storage.procs.workers(),
+        workers=around.workers,
     )
-    events: list[TimelineEvent] = []
+    events: Sequence[TimelineEvent] = ()
     if told.reason in BY_JOB:
         events = await storage.jobs.events(job_id=job.id)
     elif told.reason in BY_FLEET:
-        events = await storage.jobs.events(queue="", limit=EVENTS_OF_FLEET)
-    told = with_since(told, job, parents=parents, pods=pods, events=events, now=now)
+        events = fleet.events
+    told = with_since(told, job, parents=parents, pods=fleet.pods, events=events, now=fleet.now)
     granted = sum(each.grant for each in slots.pods.values()) if slots else 0
-    return await with_forecast(storage, job, told, slots=granted)
+    return await with_forecast(storage, job, told, slots=granted, fleet=fleet)
+
+
+def _allocation(queue: QueueState, pods: Sequence[PodState]) -> Allocation:
+    """Return the slots of a queue, as its pods have them."""
+    serving = [pod for pod in pods if pod.lease_remaining and queue.name in pod.pod.queues]
+    return Allocation(
+        queue=queue.name,
+        version=0,
+        max_workers=queue.settings.max_workers,
+        pods={pod.pod.host_id: pod.slots.get(queue.name, Slots(0, 0)) for pod in serving},
+        draining=frozenset(pod.pod.host_id for pod in serving if pod.draining),
+    )
 
 
 async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASURED) -> Load:
@@ -63,10 +88,14 @@ async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASU
 
     :raises NotFound: no such queue
     """
-    now = await storage.cron.now()
     states = {state.name: state for state in await storage.config.queues()}
     if queue not in states:
         raise NotFound(f"there is no queue {queue!r}; forge-jobs queues list names all")
+    return await _load(storage, states[queue], await storage.cron.now(), over)
+
+
+async def _load(storage: Storage, state: QueueState, now: datetime, over: timedelta) -> Load:
+    queue = state.name
     counts = (await storage.jobs.counts([queue], ended_at_most=1))[queue]
     buckets = await storage.jobs.metrics(queue, now - over, now + timedelta(minutes=1))
     runs, arrived = Histogram({}), 0
@@ -79,7 +108,7 @@ async def measured_load(storage: Storage, queue: str, *, over: timedelta = MEASU
         runs=runs,
         waiting=counts.due,
         running=counts.by_status.get(JobStatus.IN_PROGRESS, 0),
-        max_workers=states[queue].settings.max_workers,
+        max_workers=state.settings.max_workers,
     )
 
 
@@ -89,21 +118,23 @@ def arrivals(counts: Mapping[str, int]) -> int:
 
 
 async def with_forecast(
-    storage: Storage, job: Job, told: Explanation, *, slots: int
+    storage: Storage, job: Job, told: Explanation, *, slots: int, fleet: FleetLook
 ) -> Explanation:
     """Add to the explanation of a job that waits for a slot when that job starts.
 
     Any other explanation stays as it is, and so does one where no run ended lately.
 
     :param slots: granted slots of the job's queue
+    :param fleet: read just before
     """
     if told.reason is not Reason.SLOTS_BUSY:
         return told
     place = await storage.jobs.place(job.queue, job.id)
     if place is None:
         return told
-    load = await measured_load(storage, job.queue)
-    now = await storage.cron.now()
+    now = fleet.now
+    state = next(state for state in fleet.queues if state.name == job.queue)
+    load = await _load(storage, state, now, MEASURED)
     found = forecast(place, load, slots=slots, now=now)
     if found is None:
         return structs.replace(told, ahead=place.ahead, text=f"{told.text}; {place} due before")

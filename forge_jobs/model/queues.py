@@ -241,7 +241,7 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     more: tuple[str, ...] = ()
 
 
-ENDED_COUNTED = 5_000
+ENDED_COUNTED = 1_000
 """Up to how many ended jobs of a status and queue surfaces count."""
 
 

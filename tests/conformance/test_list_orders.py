@@ -1,6 +1,7 @@
 """Lists in the order of times, and counts that say how far they went."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -11,12 +12,14 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.model.queries.terms import Compared
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
     QUEUE,
     SECOND,
     claim,
+    claim_one,
     dead,
     done,
     enqueue_one,
@@ -259,3 +262,33 @@ async def test_a_retry_stands_by_its_new_due_time(
     second = await enqueue_one(storage, delay=2 * SECOND)
     page = await storage.jobs.list(JobFilter(), order="due")
     assert [line.id for line in page.jobs] == [second, first]
+
+
+async def test_a_time_that_only_some_statuses_have_is_searched_among_these(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", 20)
+    monkeypatch.setattr("forge_jobs.storage.redis.jobs.filters.WALKED_ON_REDIS", 20)
+    lease = await register(storage)
+    ended = await enqueue_one(storage)
+    assert await finish(storage, await claim_one(storage, lease), done())
+    runs = await enqueue_one(storage)
+    started = await claim_one(storage, lease)
+    assert await storage.jobs.record_start([started.claim]) == [True]
+    waits = [new_job(delay=DAY) for _ in range(700)]
+    await storage.jobs.enqueue(waits)
+    now = await storage.cron.now()
+    finished = Compared("finished", ">", now - DAY)
+    running = Compared("running", ">=", timedelta(0))
+    for term, job_id in ((finished, ended), (running, runs)):
+        page = await storage.jobs.list(JobFilter(terms=(term,)))
+        assert [line.id for line in page.jobs] == [job_id]
+        assert page.looked_back_to is None
+        assert await storage.jobs.count(JobFilter(terms=(term,))) == Count(1)
+    for both in (
+        JobFilter(terms=(finished, running)),
+        JobFilter(statuses=(JobStatus.PENDING,), terms=(finished,)),
+    ):
+        assert (await storage.jobs.list(both)).jobs == ()
+        assert await storage.jobs.count(both) == Count(0)
+        assert not (await storage.jobs.cancel(both)).changed

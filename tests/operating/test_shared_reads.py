@@ -126,3 +126,19 @@ async def test_after_a_change_nobody_gets_an_answer_of_before(clock: ManualClock
     readings.go.set()
     assert (await early, await late) == (1, 2)
     assert await kept.get() == 2
+
+
+async def test_a_visit_of_a_slow_store_reads_each_part_once(
+    sqlite_storage: Storage, clock: ManualClock
+) -> None:
+    readings = Readings()
+    readings.go.set()
+    kept = Kept(clock.elapsed, readings)
+    reader = Reader(sqlite_storage, clock.elapsed)
+    with reader.visit():
+        assert await kept.get() == 1
+        clock.advance(30)
+        assert await kept.get() == 1
+        kept.forget()
+        assert await kept.get() == 2
+    assert await kept.get() == 3

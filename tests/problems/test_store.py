@@ -8,6 +8,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import PodGauges, PodLease, StoreCall
 from forge_jobs.operating.health.examining import examine
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
 from forge_jobs.storage.protocols import Storage, StoreReport
 from tests.problems.conftest import MINUTE, SECOND, Fleet
@@ -111,10 +112,10 @@ async def test_an_examination_reads_one_job_of_a_late_queue_and_few_queues(
     clock.advance(60 * MINUTE)
     faults = Faults()
 
-    found = await examine(faulty(storage, faults))
+    found = await examine(Reader(faulty(storage, faults)))
 
     late = [each.text for each in found if each.check == "oldest due"]
     assert len(late) == 6
     assert late[-1] == "and 7 queues more"
     assert faults.calls["list"] <= 10
-    assert faults.calls.total() <= 80
+    assert faults.calls.total() <= 25, faults.calls

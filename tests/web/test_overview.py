@@ -127,6 +127,7 @@ async def test_what_is_ahead_is_read_for_all_viewers_together(
         await enqueue_one(sqlite, delay=timedelta(hours=3))
         assert "tests.noop" not in figure(await page(client, "/"), "Scheduled next")
         monkeypatch.setattr(judged, "GLANCED", 0.0)
+        monkeypatch.setattr(judged, "FRESH", 0.0)
         assert "tests.noop" in figure(await page(client, "/"), "Scheduled next")
 
 

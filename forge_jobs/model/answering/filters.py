@@ -6,10 +6,12 @@ Parts that stores have an index for become fields of the filter. All others beco
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from msgspec import structs
+
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import TERMINAL, Cause, JobStatus
 from forge_jobs.model.queries.terms import AGES, Choice, Compared, JobQuery, Sign, Term
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -45,6 +47,29 @@ def as_filter(query: JobQuery, now: datetime) -> JobFilter:
     parts |= _enqueued(query.terms, now)
     parts["terms"] = _rest(query.terms, now)
     return JobFilter(**parts)  # type: ignore[arg-type] # fields by the tables above
+
+
+_STATUSES: Mapping[str, frozenset[JobStatus]] = {
+    "finished": TERMINAL,
+    "running": frozenset({JobStatus.IN_PROGRESS}),
+    "due": frozenset({JobStatus.PENDING, JobStatus.FAILED}),
+}
+"""Terms about a time that jobs have in some statuses only."""
+
+
+def with_statuses(which: JobFilter) -> JobFilter:
+    """Return the filter with the statuses that its terms leave: what has finished has ended.
+
+    Means the same jobs. A store then walks the lists of these statuses alone.
+    """
+    left = set(which.statuses or JobStatus)
+    for term in which.terms:
+        left &= _STATUSES.get(term.name, left)
+    if left == set(which.statuses or JobStatus):
+        return which
+    if not left:
+        return structs.replace(which, ids=())
+    return structs.replace(which, statuses=tuple(status for status in JobStatus if status in left))
 
 
 def query_of(which: JobFilter) -> JobQuery:

@@ -9,8 +9,9 @@ from forge_jobs.operating.base import Calls
 from forge_jobs.operating.documents import widened
 from forge_jobs.operating.health.documents import Health, Me, Pods, PodView, Problems
 from forge_jobs.operating.health.examining import examine, is_well
-from forge_jobs.operating.health.stores import StoreView, read_store
+from forge_jobs.operating.health.stores import StoreView, store_view
 from forge_jobs.operating.snapshots.reading import problems as read_problems
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Severity
 
 
@@ -30,7 +31,7 @@ class StoreCalls(Calls):
         """
         self.actor.need(Right.READ)
         self.actor.need(Right.QUEUES)
-        findings = await examine(self.storage)
+        findings = await examine(Reader(self.storage))
         return Health(ok=is_well(findings), findings=tuple(findings))
 
     async def store(self) -> StoreView:
@@ -42,7 +43,8 @@ class StoreCalls(Calls):
         """
         self.actor.need(Right.READ)
         self.actor.need(Right.QUEUES)
-        return await read_store(self.storage)
+        report = await self.storage.report()
+        return store_view(self.storage, report, await self.storage.procs.pods())
 
     async def problems(self) -> Problems:
         """Everything that is wrong now, the worst first, and what is safe to do.

@@ -11,10 +11,10 @@ from forge_jobs.operating.health.findings import (
     Finding,
     State,
     examine_queues,
-    live_pods,
     of_problems,
 )
-from forge_jobs.operating.snapshots.reading import problems
+from forge_jobs.operating.snapshots.fleet import is_live
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count, name_of
@@ -29,20 +29,23 @@ _MOMENT = timedelta(milliseconds=50)
 _ZERO = timedelta(0)
 
 
-async def examine(storage: Storage) -> list[Finding]:
-    """Examine a store that is open. A check that fails is a finding of its own."""
-    findings = [Finding(check="store", state="ok", text=_about(storage))]
+async def examine(reader: Reader) -> list[Finding]:
+    """Examine a store that is open. A check that fails is a finding of its own.
+
+    :param reader: reads for all checks together, and for pages that read beside them
+    """
+    findings = [Finding(check="store", state="ok", text=_about(reader.storage))]
     for name, check in _CHECKS.items():
         try:
-            result = await check(storage)
+            result = await check(reader)
         except ForgeJobsError as error:
             result = "fail", str(error)
         if result is not None:
             state, text, *help = result
             findings.append(Finding(check=name, state=state, text=text, help="".join(help)))
     try:
-        findings += of_problems(await problems(storage))
-        return findings + await examine_queues(storage)
+        findings += of_problems(await reader.problems())
+        return findings + await examine_queues(reader)
     except ForgeJobsError as error:
         return [*findings, Finding(check="problems", state="fail", text=str(error))]
 
@@ -57,16 +60,16 @@ def _about(storage: Storage) -> str:
     return f"reachable, schema current: {storage.name}{server}"
 
 
-async def _check_durability(storage: Storage) -> _Result:
-    return "ok" if storage.is_durable else "warn", storage.durability
+async def _check_durability(reader: Reader) -> _Result:
+    return "ok" if reader.storage.is_durable else "warn", reader.storage.durability
 
 
-async def _check_wakeups(storage: Storage) -> _Result:
+async def _check_wakeups(reader: Reader) -> _Result:
     # There is no listener before the first waiter.
     with anyio.move_on_after(_TO_LISTEN):
-        while not storage.health().wakes:
-            await storage.jobs.wait_for_work(frozenset(), _MOMENT)
-    if storage.health().wakes:
+        while not reader.storage.health().wakes:
+            await reader.storage.jobs.wait_for_work(frozenset(), _MOMENT)
+    if reader.storage.health().wakes:
         return "ok", "new work is heard of at once"
     return "warn", (
         "new work is found by polling, up to a second late: listening is not possible, or the "
@@ -74,8 +77,8 @@ async def _check_wakeups(storage: Storage) -> _Result:
     )
 
 
-async def _check_clock(storage: Storage) -> _Result:
-    skew = await storage.cron.now() - from_us(SystemClock().time_us())
+async def _check_clock(reader: Reader) -> _Result:
+    skew = await reader.now() - from_us(SystemClock().time_us())
     ahead = "ahead of" if skew > _ZERO else "behind"
     if abs(skew) > _TOLERATED_SKEW:
         text = f"the store is {duration(abs(skew))} {ahead} this machine; times a user gives matter"
@@ -83,10 +86,10 @@ async def _check_clock(storage: Storage) -> _Result:
     return "ok", "the store and this machine agree within two seconds"
 
 
-async def _check_transactions(storage: Storage) -> _Result | None:
-    if storage.open_transactions is None:
+async def _check_transactions(reader: Reader) -> _Result | None:
+    if reader.storage.open_transactions is None:
         return None
-    found = await storage.open_transactions()
+    found = await reader.storage.open_transactions()
     if not found.hidden:
         return None
     return "ok", (
@@ -95,9 +98,9 @@ async def _check_transactions(storage: Storage) -> _Result | None:
     )
 
 
-async def _check_pods(storage: Storage) -> _Result:
-    pods = await storage.procs.pods()
-    live = [pod for pod in pods if pod.lease_remaining > _ZERO]
+async def _check_pods(reader: Reader) -> _Result:
+    pods = (await reader.fleet()).pods
+    live = [pod for pod in pods if is_live(pod)]
     claimed = sum(sum(pod.in_progress.values()) for pod in pods if pod not in live)
     lost = f", {len(pods) - len(live)} lost" if len(pods) > len(live) else ""
     if claimed:
@@ -119,9 +122,9 @@ async def _check_pods(storage: Storage) -> _Result:
     return "ok", f"{len(live)} live{lost}"
 
 
-async def _check_retention(storage: Storage) -> _Result:
-    pods = await live_pods(storage)
-    kept = [each for pod in pods if pod.gauges for each in pod.gauges.kept]
+async def _check_retention(reader: Reader) -> _Result:
+    pods = (await reader.fleet()).pods
+    kept = [each for pod in pods if is_live(pod) and pod.gauges for each in pod.gauges.kept]
     if kept:
         more = f", and {len(kept) - 1} more reasons" if len(kept) > 1 else ""
         return "warn", (
@@ -131,8 +134,8 @@ async def _check_retention(storage: Storage) -> _Result:
     return "ok", "nothing keeps jobs that are past their retention"
 
 
-async def _check_schedules(storage: Storage) -> _Result:
-    schedules = await storage.cron.schedules()
+async def _check_schedules(reader: Reader) -> _Result:
+    schedules = (await reader.fleet()).schedules
     spoilt = [f"{each.spec.name!r} ({each.unreadable})" for each in schedules if each.unreadable]
     if spoilt:
         return (
@@ -146,17 +149,17 @@ async def _check_schedules(storage: Storage) -> _Result:
     return "ok", f"{len(schedules)} known"
 
 
-async def _check_layout(storage: Storage) -> _Result | None:
-    layout = storage.health().layout
+async def _check_layout(reader: Reader) -> _Result | None:
+    layout = reader.storage.health().layout
     return ("warn", layout) if layout else None
 
 
-async def _check_keys(storage: Storage) -> _Result | None:
-    if storage.unreadable is None:
+async def _check_keys(reader: Reader) -> _Result | None:
+    if reader.storage.unreadable is None:
         return None
     spoilt = [
         f"{f'queue {name}' if name else 'pods, leader and schedules'}: {reason}"
-        for name, reason in sorted((await storage.unreadable()).items())
+        for name, reason in sorted((await reader.storage.unreadable()).items())
     ]
     if not spoilt:
         return "ok", "each holds what it must"
@@ -164,8 +167,8 @@ async def _check_keys(storage: Storage) -> _Result | None:
     return "fail", f"{spoilt[0]}{more}"
 
 
-async def _check_rate_limits(storage: Storage) -> _Result:
-    limits = await storage.config.rate_limits()
+async def _check_rate_limits(reader: Reader) -> _Result:
+    limits = (await reader.fleet()).limits
     spoilt = [f"{each.scope!r} ({each.unreadable})" for each in limits if each.unreadable]
     if not spoilt:
         return "ok", f"{len(limits)} known"
@@ -173,7 +176,7 @@ async def _check_rate_limits(storage: Storage) -> _Result:
     return "fail", f"{text}, or 'forge-jobs limits delete' them", "forge-jobs limits set --help"
 
 
-_CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
+_CHECKS: dict[str, Callable[[Reader], Awaitable[_Result | None]]] = {
     "durability": _check_durability,
     "layout": _check_layout,
     "keys": _check_keys,

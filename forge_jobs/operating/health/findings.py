@@ -7,11 +7,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.forecasts import Seen, explained
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import Hold, Job, JobStatus
-from forge_jobs.model.processes import Allocation, PodState
-from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts, QueueState
+from forge_jobs.model.queues import QueueCounts, QueueState
+from forge_jobs.operating.snapshots.fleet import is_live
+from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count
@@ -22,6 +23,7 @@ State = Literal["ok", "warn", "fail"]
 
 _TOLERATED_WAIT = timedelta(minutes=1)
 _PAGES, _PAGE = 5, 1000
+_LAST_DEAD = 200
 _KINDS = 5
 _DESCRIBED = 5
 _ZERO = timedelta(0)
@@ -45,15 +47,11 @@ class _Queue(Struct, frozen=True, kw_only=True):
 
     state: QueueState
     counts: QueueCounts
-    allocation: Allocation | None
+    is_served: bool
 
     @property
     def name(self) -> str:
         return self.state.name
-
-    @property
-    def is_served(self) -> bool:
-        return self.allocation is not None and bool(self.allocation.pods)
 
     @property
     def waits(self) -> int:
@@ -79,6 +77,22 @@ _Result = tuple[State, str, str]
 """A state, what was found, and the command that helps."""
 
 
+class _Around:
+    """The store, and what the explanations of all its queues share."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.storage = reader.storage
+        self._reader = reader
+        self._seen: Seen | None = None
+
+    async def seen(self) -> Seen:
+        """Read what explanations rest on, once."""
+        if self._seen is None:
+            fleet = await self._reader.fleet()
+            self._seen = Seen(fleet=fleet, workers=await self.storage.procs.workers())
+        return self._seen
+
+
 class _Check(Struct, frozen=True, kw_only=True):
     """A check of queues.
 
@@ -89,20 +103,20 @@ class _Check(Struct, frozen=True, kw_only=True):
 
     name: str
     concerns: Callable[[_Queue], bool]
-    describe: Callable[[Storage, _Queue], Awaitable[_Result | None]]
+    describe: Callable[[_Around, _Queue], Awaitable[_Result | None]]
     well: str
 
 
-async def examine_queues(storage: Storage) -> list[Finding]:
+async def examine_queues(reader: Reader) -> list[Finding]:
     """Examine all queues for what the list of problems does not know.
 
     The worst of many are described, by how long a job in them has been due.
     """
-    queues = await _read(storage)
+    around, queues = _Around(reader), await _read(reader)
     found: list[Finding] = []
     for check in _CHECKS:
         concerned = sorted(filter(check.concerns, queues), key=_wait, reverse=True)
-        results = [await check.describe(storage, queue) for queue in concerned[:_DESCRIBED]]
+        results = [await check.describe(around, queue) for queue in concerned[:_DESCRIBED]]
         told = [each for each in results if each is not None]
         if told and len(concerned) > _DESCRIBED:
             more = count(len(concerned) - _DESCRIBED, "queue")
@@ -118,17 +132,17 @@ def _wait(queue: _Queue) -> timedelta:
     return queue.counts.oldest_due_for or _ZERO
 
 
-async def _read(storage: Storage) -> list[_Queue]:
-    counts = await storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-    slots = {each.queue: each for each in await storage.procs.allocations()}
+async def _read(reader: Reader) -> list[_Queue]:
+    fleet, counts = await reader.fleet(), await reader.counts()
+    served = {name for pod in fleet.pods if is_live(pod) for name in pod.pod.queues}
     return [
-        _Queue(state=each, counts=counts[each.name], allocation=slots.get(each.name))
-        for each in await storage.config.queues()
+        _Queue(state=each, counts=counts[each.name], is_served=each.name in served)
+        for each in fleet.queues
         if each.name in counts
     ]
 
 
-async def _unreadable(storage: Storage, queue: _Queue) -> _Result:
+async def _unreadable(around: _Around, queue: _Queue) -> _Result:
     text = (
         f"the record of {queue.name!r} cannot be read, defaults stand for it: "
         f"{queue.state.unreadable}; set it anew"
@@ -136,14 +150,14 @@ async def _unreadable(storage: Storage, queue: _Queue) -> _Result:
     return "fail", text, remedies.set_anew(queue.name)
 
 
-async def _without_workers(storage: Storage, queue: _Queue) -> _Result:
+async def _without_workers(around: _Around, queue: _Queue) -> _Result:
     text = f"{queue.name!r} has max_workers 0: {queue.backlog()}"
     return "warn", text, remedies.set_max_workers(queue.name, 1)
 
 
-async def _unreadable_jobs(storage: Storage, queue: _Queue) -> _Result | None:
+async def _unreadable_jobs(around: _Around, queue: _Queue) -> _Result | None:
     """Held jobs that no release here can read. Those of unknown kinds are among the problems."""
-    waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
+    waiting = await _jobs(around.storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
     unreadable = [job for job in waiting if job.hold is Hold.UNREADABLE or job.unreadable]
     if not unreadable:
         return None
@@ -156,29 +170,33 @@ async def _unreadable_jobs(storage: Storage, queue: _Queue) -> _Result | None:
     return "fail", text, remedies.requeue(job.id)
 
 
-async def _dead(storage: Storage, queue: _Queue) -> _Result:
+async def _dead(around: _Around, queue: _Queue) -> _Result:
     number = queue.counts.by_status[JobStatus.DEAD]
     more = "more than " if JobStatus.DEAD in queue.counts.more else ""
-    dead = await _jobs(storage, queue.name, JobStatus.DEAD, pages=1)
+    which = JobFilter(queues=(queue.name,), statuses=(JobStatus.DEAD,))
+    dead = (await around.storage.jobs.list(which, order="finished", limit=_LAST_DEAD)).jobs
     ended = [job.finished_at for job in dead if job.finished_at is not None]
     first = min(ended, default=None) if len(dead) == number else None
+    of = f"of the last {len(dead)} " if len(dead) < number else ""
     text = (
         f"{more}{count(number, 'job')} of {queue.name!r} dead{_since(first)}, "
-        f"the last at {instant(max(ended, default=None))}: {_kinds(dead)}"
+        f"the last at {instant(max(ended, default=None))}: {of}{_kinds(dead)}"
     )
     return "warn", text, remedies.list_jobs(queue.name, JobStatus.DEAD)
 
 
-async def _overdue(storage: Storage, queue: _Queue) -> _Result:
+async def _overdue(around: _Around, queue: _Queue) -> _Result:
     which = JobFilter(queues=(queue.name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
-    able = (await storage.jobs.list(which, order="due", limit=1)).jobs
+    able = (await around.storage.jobs.list(which, order="due", limit=1)).jobs
     text = f"a job of {queue.name!r} has been due for {duration(_wait(queue))}"
     help = remedies.list_jobs(queue.name, JobStatus.PENDING)
     if not able:
         return "warn", text, help
     [oldest] = able
-    async with JobClient(storage) as client:
-        told = await client.explain(oldest.id)
+    jobs = await around.storage.jobs.get([oldest.id])
+    if oldest.id not in jobs:
+        return "warn", text, help
+    told = await explained(around.storage, jobs[oldest.id], await around.seen())
     return "warn", f"{text}: {oldest.id}, {told.text}", told.help or help
 
 
@@ -216,13 +234,11 @@ _CHECKS = (
 )
 
 
-async def _jobs(
-    storage: Storage, queue: str, *statuses: JobStatus, pages: int = _PAGES
-) -> list[JobSummary]:
+async def _jobs(storage: Storage, queue: str, *statuses: JobStatus) -> list[JobSummary]:
     """The newest jobs of a queue in these statuses. Enough to say what they are."""
     which, cursor = JobFilter(queues=(queue,), statuses=statuses), None
     found: list[JobSummary] = []
-    for _ in range(pages):
+    for _ in range(_PAGES):
         page = await storage.jobs.list(which, cursor=cursor, limit=_PAGE)
         found += page.jobs
         cursor = page.cursor
@@ -255,8 +271,3 @@ def of_problems(found: Sequence[Problem]) -> list[Finding]:
         )
         for each in found
     ]
-
-
-async def live_pods(storage: Storage) -> list[PodState]:
-    """Pods whose lease still runs."""
-    return [pod for pod in await storage.procs.pods() if pod.lease_remaining > _ZERO]

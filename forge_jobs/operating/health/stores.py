@@ -1,7 +1,7 @@
 """The store as pods see it and as it describes itself."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -63,13 +63,12 @@ class StoreView(Struct, frozen=True, kw_only=True):
     calls: tuple[CallsView, ...]
 
 
-async def read_store(storage: Storage) -> StoreView:
-    """Read all that is known of a store, in two calls.
+def store_view(storage: Storage, report: StoreReport, pods: Sequence[PodState]) -> StoreView:
+    """Return all that is known of a store.
 
-    :raises Unavailable: the store is silent
+    :param pods: all pods
     """
-    report = await storage.report()
-    pods = [pod for pod in await storage.procs.pods() if pod.lease_remaining]
+    pods = [pod for pod in pods if pod.lease_remaining]
     health = storage.health()
     return StoreView(
         name=storage.name,

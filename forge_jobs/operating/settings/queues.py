@@ -1,5 +1,6 @@
 """Reads and changes of queues."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -25,6 +26,7 @@ from forge_jobs.operating.documents import Deleted, widened
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, QueueStats, read_stats
 from forge_jobs.operating.settings.documents import Queues, QueueView, tag_of
 from forge_jobs.operating.settings.serving import NO_COUNTS, service_by
+from forge_jobs.storage.protocols import Storage
 
 
 class CooldownEdit(Struct, frozen=True, kw_only=True):
@@ -62,6 +64,18 @@ class QueueEdit(Struct, frozen=True, kw_only=True):
     objective: str | None = None
 
 
+async def read_queues(storage: Storage, states: Sequence[QueueState]) -> tuple[QueueView, ...]:
+    """Read the jobs, the slots and the last hour of some queues: four calls, however many."""
+    names = [state.name for state in states]
+    stats = await read_stats(storage, names, LAST_HOUR)
+    counts = await storage.jobs.counts(names, ended_at_most=ENDED_COUNTED)
+    slots = {each.queue: each for each in await storage.procs.allocations()}
+    return tuple(
+        _view(state, counts.get(state.name, NO_COUNTS), slots.get(state.name), each)
+        for state, each in zip(states, stats, strict=True)
+    )
+
+
 class QueueCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
@@ -69,15 +83,7 @@ class QueueCalls(RecordedCalls):
         """All queues with their jobs, slots, pauses, and how long jobs took in the last hour."""
         self.actor.need(Right.READ)
         states = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
-        stats = await read_stats(self.storage, [state.name for state in states], LAST_HOUR)
-        counts = await self.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
-        slots = {each.queue: each for each in await self.storage.procs.allocations()}
-        return Queues(
-            tuple(
-                _view(state, counts.get(state.name, NO_COUNTS), slots.get(state.name), each)
-                for state, each in zip(states, stats, strict=True)
-            )
-        )
+        return Queues(await read_queues(self.storage, states))
 
     async def set_queue(self, name: str, edit: QueueEdit) -> QueueState:
         """Change settings of a queue. They stay over later deploys. Creates the queue.

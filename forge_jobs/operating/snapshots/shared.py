@@ -1,7 +1,9 @@
 """The newest looks at a store, read once for all who show them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -17,6 +19,9 @@ FRESH = 1.0
 """Seconds for which a look counts as new: there is at most one reading a second."""
 
 V = TypeVar("V")
+
+_visit: ContextVar[float] = ContextVar("visit", default=float("inf"))
+"""Answers from then on are new enough for the page that is being written."""
 
 
 class Kept(Generic[V]):
@@ -44,11 +49,11 @@ class Kept(Generic[V]):
         self._oldest = self._clock()
 
     async def get(self, age: float = FRESH) -> V:
-        """Return an answer whose reading began at most ``age`` seconds ago.
+        """Return an answer whose reading began at most ``age`` seconds ago, or within the visit.
 
         :raises ForgeJobsError: that reading failed
         """
-        oldest = max(self._clock() - age, self._oldest)
+        oldest = max(min(self._clock() - age, _visit.get()), self._oldest)
         async with self._lock:
             # A reading that has begun while this one waited is new enough.
             if self.at <= oldest:
@@ -89,6 +94,20 @@ class Reader:
         self._aside = Kept(self.clock, self._read_aside)
         self._report = Kept(self.clock, storage.report)
         self._looked = Kept(self.clock, self._look)
+
+    @contextmanager
+    def visit(self, age: float = FRESH) -> Iterator[None]:
+        """Let what is read inside be new until the end, however long a slow store takes.
+
+        Else a page that takes more than a second would read its first parts again.
+
+        :param age: of what was read before, in seconds
+        """
+        token = _visit.set(min(_visit.get(), self.clock() - age))
+        try:
+            yield
+        finally:
+            _visit.reset(token)
 
     async def now(self, age: float = FRESH) -> datetime:
         """Return the store's time, by a look of at most ``age`` seconds ago."""
@@ -166,6 +185,7 @@ class Reader:
         return await read_aside(self.storage, await self.fleet())
 
     async def _look(self) -> Looked:
-        fleet, counts = await self.fleet(), await self.counts()
-        aside, report = await self.aside(), await self.report()
+        with self.visit():
+            fleet, counts = await self.fleet(), await self.counts()
+            aside, report = await self.aside(), await self.report()
         return await read_looked(self.storage, fleet, counts, aside, report)

@@ -10,8 +10,9 @@ from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.progress import JobState
 from forge_jobs.operating.access import Right
+from forge_jobs.operating.health.examining import examine
 from forge_jobs.operating.health.findings import Finding
-from forge_jobs.operating.health.stores import CallsView, facts_of
+from forge_jobs.operating.health.stores import CallsView, facts_of, store_view
 from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.web.pages.charts.gauges import (
     SPANS,
@@ -132,14 +133,17 @@ async def limits_page(visit: Visit) -> Shown:
 
 
 async def store_page(visit: Visit) -> Shown:
-    """Show the store: how it is, and what the doctor finds."""
-    storage = visit.storage
-    findings: tuple[Finding, ...] = ()
+    """Show the store: how it is, and what the doctor finds, by the readings of all pages."""
+    storage, reader = visit.storage, visit.reader
+    findings: Sequence[Finding] = ()
     facts: list[tuple[str, str]] = []
     calls: tuple[CallsView, ...] = ()
     try:
-        findings = (await visit.operator.doctor()).findings
-        store = await visit.operator.store()
+        visit.actor.need(Right.READ)
+        visit.actor.need(Right.QUEUES)
+        findings = await examine(reader)
+        pods = (await reader.fleet()).pods
+        store = store_view(storage, await reader.report(), pods)
         facts, calls = facts_of(store), store.calls
     except Forbidden:
         pass

@@ -125,20 +125,21 @@ def page(
     async def serve(request: Request) -> Response:
         reader = source.reader()
         async with source.operator(request.state.actor) as operator:
-            now = (await reader.fleet(judged.FRESH)).now
-            asked = asyncio.get_running_loop().time() - reader.age
-            visit = Visit(
-                request=request,
-                operator=operator,
-                now=now,
-                asked=asked,
-                reader=reader,
-                judge=judge,
-            )
-            shown = await view(visit)
-            # The numbers on the tabs are of now.
-            is_past = bool(visit.parameter("at"))
-            badges = {} if is_past else await judge.badges(reader, visit.actor.access, now)
+            with reader.visit(judged.FRESH):
+                now = (await reader.fleet(judged.FRESH)).now
+                asked = asyncio.get_running_loop().time() - reader.age
+                visit = Visit(
+                    request=request,
+                    operator=operator,
+                    now=now,
+                    asked=asked,
+                    reader=reader,
+                    judge=judge,
+                )
+                shown = await view(visit)
+                # The numbers on the tabs are of now.
+                is_past = bool(visit.parameter("at"))
+                badges = {} if is_past else await judge.badges(reader, visit.actor.access, now)
         return written(request, shown, visit, badges)
 
     return Route(path, serve, methods=list(methods))

@@ -11,10 +11,11 @@ from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queries.reading import parse_query
-from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
+from forge_jobs.model.queues import QueueCounts
 from forge_jobs.operating.access import REVEAL_JOB, Right
 from forge_jobs.operating.jobs.documents import JobView
 from forge_jobs.operating.words import counted
+from forge_jobs.web.pages import judged
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.job.code import as_command, as_python
@@ -58,7 +59,7 @@ async def jobs_page(visit: Visit) -> Shown:
     except InvalidInput as error:
         problem = error
     found = page.jobs if page else ()
-    counts = await visit.storage.jobs.counts(ended_at_most=ENDED_COUNTED)
+    counts = await visit.reader.counts()
     mine = {queue: each for queue, each in counts.items() if visit.actor.sees(queue)}
     return Shown(
         template="jobs.html",
@@ -108,7 +109,8 @@ async def _completions(visit: Visit, queues: Iterable[str]) -> list[str]:
     words = [*_STARTS, *(f"status:{status}" for status in JobStatus)]
     words += [term("queue", queue) for queue in sorted(queues)]
     if visit.actor.access.has(Right.QUEUES):
-        words += [term("kind", kind) for kind in sorted(await visit.storage.procs.routes())]
+        pods = (await visit.reader.fleet(judged.KNOWN)).pods
+        words += [term("kind", kind) for kind in sorted({k for pod in pods for k in pod.pod.kinds})]
     return words[:_WORDS]
 
 
@@ -121,7 +123,8 @@ async def job_page(visit: Visit) -> Shown:
     log = None
     if visit.actor.access.payloads and job.attempt:
         log = await visit.operator.job_log(job_id, limit=_LINES)
-    pods = {each.pod.host_id: each.pod.label for each in await visit.storage.procs.pods()}
+    fleet = await visit.reader.fleet()
+    pods = {each.pod.host_id: each.pod.label for each in fleet.pods}
     try:
         family, is_silent = (
             family_of(job, await visit.operator.job_kin(job_id, limit=LISTED)),

@@ -11,8 +11,10 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.metrics import HOUR, MINUTE
 from forge_jobs.model.series import SeriesAsk
+from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.settings.queues import read_queues
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.percentiles import percentile, total_seconds
@@ -71,7 +73,10 @@ async def queues_page(visit: Visit) -> Shown:
 async def queue_page(visit: Visit) -> Shown:
     """Show one queue: slots, flow, settings, and what waits."""
     name = visit.name("name")
-    found = {each.name: each for each in (await visit.operator.list_queues()).queues}
+    visit.actor.need(Right.READ)
+    states = await visit.storage.config.queues()
+    mine = [each for each in states if each.name == name and visit.actor.sees(name)]
+    found = {each.name: each for each in await read_queues(visit.storage, mine)}
     queue = found.get(name)
     if queue is None:
         raise NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from bench.pages import pages
 from forge_jobs.clock import EPOCH
 from forge_jobs.model.filters import Count, JobFilter, JobOrder
 from forge_jobs.model.ids import HostId, JobId
@@ -15,10 +16,12 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.web import dashboard
 from tests.support import backends
 from tests.support.factories import KIND, LEASE, QUEUE, claim, done, held, new_job, register
 from tests.support.postgres import database_of, raw, touched
 from tests.support.waiting import wait_until
+from tests.web.conftest import ADA, client_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -169,6 +172,14 @@ async def gets(storage: Storage, lease: PodLease) -> None:
     assert await storage.jobs.get([JobId("01" + "1".zfill(24))])
 
 
+async def shows_every_page(storage: Storage, lease: PodLease) -> None:
+    job, now = JobId("01" + "1".zfill(24)), await storage.cron.now()
+    app = dashboard(storage, authorize=lambda _: ADA)
+    async with client_of(app) as client:
+        for path in pages(job, lease.host_id, now, queue=QUEUE, kind=KIND):
+            assert (await client.get(path)).status_code == 200, path
+
+
 Verb = Callable[[Storage, PodLease], Awaitable[None]]
 
 
@@ -200,6 +211,8 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         # Of a million that ended a thousand are looked at.
         (counts_queues, 155_000),
         (counts_what_no_index_has, 100_001),
+        # The counts of the queues are what costs most.
+        (shows_every_page, 155_000),
         (gets, 1),
     ],
 )

@@ -194,3 +194,30 @@ async def test_lists_among_a_million_cost_what_they_cost_among_a_tenth(tmp_path:
     assert all(
         many <= 1.2 * few + 5 for few, many in zip(among_a_tenth, among_a_million, strict=True)
     ), (among_a_tenth, among_a_million)
+
+
+async def test_a_list_of_many_queues_looks_where_the_newest_jobs_are(tmp_path: Path) -> None:
+    which = JobFilter(kinds=("rare",), statuses=(JobStatus.CANCELLED,))
+    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as storage:
+        seen = instructions(storage)
+
+        async def cost() -> int:
+            before = seen[0]
+            assert len((await storage.jobs.list(which, limit=PAGE)).jobs) == PAGE
+            return seen[0] - before
+
+        async def end(queue: str, count: int, kind: str) -> None:
+            for _ in range(count // 200):
+                jobs = [new_job(queue=queue, kind=kind) for _ in range(200)]
+                await storage.jobs.enqueue(jobs)
+                await storage.jobs.cancel(JobFilter(ids=tuple(job.id for job in jobs)))
+
+        for name in ("a", "b", "c"):
+            await end(name, FEW, KIND)
+        await end("d", 200, "rare")
+        among_few = await cost()
+        assert among_few > 0
+        for name in ("a", "b", "c"):
+            await end(name, MANY, KIND)
+        await end("d", 200, "rare")
+        assert await cost() <= 1.2 * among_few

@@ -13,6 +13,7 @@ import msgspec
 
 from forge_jobs.clock import duration_us, to_us
 from forge_jobs.errors import Unavailable
+from forge_jobs.model.answering.filters import with_statuses
 from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.queries.matching import Texts, is_deep, texts_match
@@ -201,6 +202,10 @@ def _place(job_id: str) -> Place | None:
 async def _walk(
     db: Database, which: JobFilter, way: _Way, beyond: Place | None, limit: int
 ) -> FoundByTime:
+    narrow = with_statuses(which)
+    if narrow.ids == () and which.ids is None:
+        return FoundByTime([], None)
+    which = narrow
     parts = filter_parts(which)
     names = await meant_queues(db, which)
     positions: dict[str, Place | None] = {db.keys.queue(name): beyond for name in names}

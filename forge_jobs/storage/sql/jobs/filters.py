@@ -6,7 +6,7 @@ them.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from forge_jobs.clock import to_us
+from forge_jobs.model.answering.filters import with_statuses
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
@@ -44,7 +45,10 @@ _BEYOND_ALL = "~"
 """An id after every real one."""
 
 _FEWEST = 200
-"""How many jobs of each queue and status are looked at, at least."""
+"""How many jobs of each queue and status may be looked at, at least."""
+
+_FIRST, _GROWTH = 64, 4
+"""How many jobs of each queue and status a list looks at to begin with, and how steps grow."""
 
 READ = 2_000
 """How many jobs of one call have their texts read, at most."""
@@ -85,10 +89,12 @@ class Walk(NamedTuple):
     These conditions are the same for all parts of one filter.
 
     :ivar jobs: selects ids, or times and ids where the list is in the order of times
+    :ivar behind: the same jobs, those behind one of them
     """
 
     jobs: Select[Any]
     rest: JobFilter
+    behind: Callable[[Place], Select[Any]]
 
 
 def conditions(which: JobFilter, tx: Tx, of: Any = jobs.c) -> list[ColumnElement[bool]]:
@@ -152,7 +158,7 @@ def _search(
     """Return the first matching jobs of each part, and where walks that reached their bound
     ended."""
     walks = walks_by_id(tx, which, between, is_newest=is_newest)
-    places, ends = search(tx, walks, limit)
+    places, ends = search(tx, walks, limit, is_descending=is_newest)
     return [place.id for place in places], [end.id for end in ends]
 
 
@@ -160,41 +166,109 @@ def walks_by_id(
     tx: Tx, which: JobFilter, between: tuple[str, str | None], *, is_newest: bool
 ) -> list[Walk]:
     """Return the walks that together meet every matching job between the two ids."""
+    which = with_statuses(which)
     return [_walk(part, between, is_newest=is_newest) for part in _parts(tx, which)]
 
 
-def search(tx: Tx, walks: Sequence[Walk], limit: int) -> tuple[list[Place], list[Place]]:
-    """Return the first matching jobs of each walk, and where those that reached their bound
-    ended."""
-    found: list[Place] = []
-    ends: list[Place] = []
+def search(
+    tx: Tx, walks: Sequence[Walk], limit: int, *, is_descending: bool
+) -> tuple[list[Place], list[Place]]:
+    """Return the first matching jobs of the walks together, and where those ended that have more.
+
+    Jobs beyond the nearest of these ends may be incomplete.
+    """
     if not walks or not is_bounded(walks[0].rest, tx):
+        found: list[Place] = []
         for walk in walks:
             meant = walk.jobs.where(*conditions(walk.rest, tx))
             if walk.rest.deep:
                 found += _matching(tx, walk, _places(tx.execute(meant)), limit)
             else:
                 found += _places(tx.execute(meant.limit(limit)))
-        return found, ends
-    most = share(tx, walks)
-    for walk in walks:
-        first = looked_at(walk, most)
-        shown = (first.c[name] for name, _ in walk.jobs.selected_columns.items())
-        meant = select(*shown).where(*conditions(walk.rest, tx, first.c))
+        return found, []
+    return _Search(tx, walks, limit, is_descending=is_descending).run()
+
+
+class _Open:
+    """A walk of which more may be looked at.
+
+    :ivar end: the last job looked at. None before the first
+    """
+
+    def __init__(self, walk: Walk, size: int) -> None:
+        self.walk = walk
+        self.size = size
+        self.end: Place | None = None
+
+
+class _Search:
+    """A search that looks at a bounded number of jobs.
+
+    Goes on with the walk that is furthest behind, in steps that grow, until as many jobs as are
+    wanted come before all that no walk has looked at.
+    """
+
+    def __init__(self, tx: Tx, walks: Sequence[Walk], limit: int, *, is_descending: bool) -> None:
+        self._tx = tx
+        self._limit = limit
+        self._is_descending = is_descending
+        # A walk that is the only one stops by itself when enough is found.
+        most = max(WALKED // len(walks), _FEWEST)
+        first = WALKED if len(walks) == 1 else min(max(_FIRST, limit), most)
+        self._walks = [_Open(walk, first) for walk in walks]
+        self._left, self._texts = max(WALKED, _FEWEST * len(walks)), READ
+        self._found: list[Place] = []
+
+    def run(self) -> tuple[list[Place], list[Place]]:
+        """Return the jobs that were found, and the ends of walks that have more."""
+        open_ = [each for each in self._walks if self._goes_on(each)]
+        while open_:
+            nearest = (max if self._is_descending else min)(open_, key=_end)
+            if self._left <= 0 or self._texts <= 0 or self._is_enough(_end(nearest)):
+                break
+            if not self._goes_on(nearest):
+                open_.remove(nearest)
+        return self._found, [_end(each) for each in open_]
+
+    def _is_enough(self, end: Place) -> bool:
+        """Return whether as many as are wanted come before the end, or are that one."""
+        return self._limit <= sum(
+            each == end or (each > end) == self._is_descending for each in self._found
+        )
+
+    def _goes_on(self, this: _Open) -> bool:
+        """Take a step, and return whether there is more to look at."""
+        walk, most = this.walk, max(min(this.size, self._left), 1)
+        this.size = min(_GROWTH * this.size, WALKED)
+        self._left -= most
+        jobs = walk.jobs if this.end is None else walk.behind(this.end)
+        first = looked_at(walk, most, jobs)
+        shown = (first.c[name] for name in list(jobs.selected_columns.keys()))
+        meant = select(*shown).where(*conditions(walk.rest, self._tx, first.c))
         if walk.rest.deep:
-            read = max(READ // len(walks), _FEWEST)
-            places = _places(tx.execute(meant.limit(read)))
-            matching = _matching(tx, walk, places, limit)
-            if len(places) == read and len(matching) < limit:
-                found += matching
-                ends.append(places[-1])
-                continue
+            read = max(self._texts, 1)
+            places = _places(self._tx.execute(meant.limit(read)))
+            self._texts -= len(places)
+            matching = _matching(self._tx, walk, places, self._limit)
+            if len(places) == read and len(matching) < self._limit:
+                self._found += matching
+                this.end = places[-1]
+                return True
         else:
-            matching = _places(tx.execute(meant.limit(limit)))
-        found += matching
-        if len(matching) < limit:
-            ends += end_of(tx, walk, most)
-    return found, ends
+            matching = _places(self._tx.execute(meant.limit(self._limit)))
+        self._found += matching
+        if len(matching) >= self._limit:
+            # Of what comes behind so many nothing is wanted.
+            return False
+        ends = end_of(self._tx, jobs, most)
+        if ends:
+            [this.end] = ends
+        return bool(ends)
+
+
+def _end(this: _Open) -> Place:
+    assert this.end is not None
+    return this.end
 
 
 def _matching(tx: Tx, walk: Walk, places: Sequence[Place], limit: int) -> list[Place]:
@@ -215,18 +289,18 @@ def is_bounded(rest: JobFilter, tx: Tx) -> bool:
     return not is_short and bool(conditions(rest, tx))
 
 
-def looked_at(walk: Walk, most: int) -> Subquery:
-    """Select the first ``most`` jobs of a walk, with all that conditions look at."""
-    shown = set(walk.jobs.selected_columns.keys())
+def looked_at(walk: Walk, most: int, jobs: Select[Any]) -> Subquery:
+    """Select the first ``most`` of the jobs of a walk, with all that conditions look at."""
+    shown = set(jobs.selected_columns.keys())
     others = (column for column in _LOOKED_AT if column.key not in shown)
     texts = HAS_TEXTS if walk.rest.deep else ()
-    return walk.jobs.add_columns(*others, *texts).limit(most).subquery("walked")
+    return jobs.add_columns(*others, *texts).limit(most).subquery("walked")
 
 
-def end_of(tx: Tx, walk: Walk, most: int) -> list[Place]:
-    """Return the last of the first ``most`` jobs of a walk. None where the walk has no more."""
+def end_of(tx: Tx, jobs: Select[Any], most: int) -> list[Place]:
+    """Return the last of the first ``most`` jobs. None where there are no more."""
     # Look at one more row to see whether there is any.
-    last = _places(tx.execute(walk.jobs.offset(most - 1).limit(2)))
+    last = _places(tx.execute(jobs.offset(most - 1).limit(2)))
     return last[:1] if len(last) > 1 else []
 
 
@@ -248,6 +322,17 @@ def share(tx: Tx, walks: Sequence[Walk]) -> int:
 def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) -> Walk:
     """Walk the index of a part between the two ids, neither included."""
     after, before = between
+
+    def behind(place: Place) -> Select[Any]:
+        rest = (after, place.id) if is_newest else (place.id, before)
+        return _between(part, rest, is_newest=is_newest)
+
+    rest = msgspec.structs.replace(part, queues=(), statuses=()) if _is_list(part) else part
+    return Walk(_between(part, between, is_newest=is_newest), rest, behind)
+
+
+def _between(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) -> Select[Any]:
+    after, before = between
     statement = select(jobs.c.id)
     if part.ids is not None:
         statement = statement.where(jobs.c.id.in_(part.ids))
@@ -259,13 +344,12 @@ def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) 
             key > tuple_(*fixed, literal(after, TEXT)),
             key < tuple_(*fixed, literal(before or _BEYOND_ALL, TEXT)),
         )
-        part = msgspec.structs.replace(part, queues=(), statuses=())
     else:
         if after:
             statement = statement.where(jobs.c.id > after)
         if before is not None:
             statement = statement.where(jobs.c.id < before)
-    return Walk(statement.order_by(*(c.desc() if is_newest else c for c in index)), part)
+    return statement.order_by(*(c.desc() if is_newest else c for c in index))
 
 
 def _index(part: JobFilter) -> tuple[Column[Any], ...]:

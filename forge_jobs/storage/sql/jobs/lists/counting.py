@@ -44,10 +44,10 @@ def count_jobs(tx: Tx, which: JobFilter, at_most: int, cursor: str | None) -> Co
 def _of_a_walk(tx: Tx, walks: Sequence[Walk], at_most: int) -> Count:
     most = share(tx, walks)
     # Below the nearest of the ends some part may have jobs that were not looked at.
-    end = max((end.id for walk in walks for end in end_of(tx, walk, most)), default=None)
+    end = max((end.id for walk in walks for end in end_of(tx, walk.jobs, most)), default=None)
     meant = []
     for walk in walks:
-        first = looked_at(walk, most)
+        first = looked_at(walk, most, walk.jobs)
         looked_for = conditions(walk.rest, tx, first.c)
         if end is not None:
             looked_for.append(first.c.id >= end)

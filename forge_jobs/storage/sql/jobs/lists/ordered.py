@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, literal, select, text, tuple_
+from sqlalchemy import Column, ColumnElement, Select, literal, select, text, tuple_
 
+from forge_jobs.model.answering.filters import with_statuses
 from forge_jobs.model.filters import JobFilter, JobOrder
 from forge_jobs.model.jobs import TERMINAL, JobStatus
 from forge_jobs.model.queries.terms import Compared
@@ -62,7 +63,8 @@ class Placed(NamedTuple):
 def in_order(tx: Tx, which: JobFilter, order: JobOrder, beyond: Place | None, limit: int) -> Placed:
     """Return the places of matching jobs behind ``beyond``, in the order of times."""
     way = _WAYS[order]
-    places, ends = search(tx, _walks(tx, which, order, beyond), limit)
+    walks = _walks(tx, with_statuses(which), order, beyond)
+    places, ends = search(tx, walks, limit, is_descending=way.is_descending)
     pick = heapq.nlargest if way.is_descending else heapq.nsmallest
     # Beyond the nearest of the ends some part may have jobs that were not looked at.
     end = (max if way.is_descending else min)(ends, default=None)
@@ -111,12 +113,15 @@ def _walk(
     # The index has these already.
     left = tuple(term for term in rest.terms if term.name != order)
     rest = msgspec.structs.replace(rest, terms=left)
+    part = tuple(part)
+    return Walk(_behind(way, part, beyond), rest, lambda place: _behind(way, part, place))
+
+
+def _behind(way: _Way, part: Iterable[ColumnElement[bool]], beyond: Place | None) -> Select[Any]:
     key = tuple_(way.at, jobs.c.id)
     statement = select(way.at.label("at"), jobs.c.id).where(*part, text(way.listed))
     if beyond is not None:
         start = tuple_(literal(beyond.at), literal(beyond.id, TEXT))
         statement = statement.where(key < start if way.is_descending else key > start)
     sort = (way.at, jobs.c.id)
-    return Walk(
-        statement.order_by(*(each.desc() if way.is_descending else each for each in sort)), rest
-    )
+    return statement.order_by(*(each.desc() if way.is_descending else each for each in sort))
