@@ -5,7 +5,7 @@ from typing import overload
 from msgspec import structs
 
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.filters import JobSummary, Page
+from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.progress import JobState
 from forge_jobs.operating.redaction import NO_REDACTION, Redaction, clean_job
@@ -43,11 +43,6 @@ def hide_texts(job: Job) -> Job:
         trace="",
         errors=tuple(structs.replace(error, message=HIDDEN, traceback="") for error in job.errors),
     )
-
-
-def hide_page(page: Page) -> Page:
-    """The page without the messages of errors. Their types stay."""
-    return structs.replace(page, jobs=tuple(hide_line(job) for job in page.jobs))
 
 
 def hide_line(job: JobSummary) -> JobSummary:

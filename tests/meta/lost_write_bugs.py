@@ -221,19 +221,19 @@ POWER = (
     ),
     _unsynced(
         "after a commit without a sync none is synced",
-        "sqlite/pragmas.py",
+        "sqlite/connection.py",
         "if wanted != self._current:",
         "if wanted != self._current and not synced:",
     ),
     _unsynced(
         "a commit without a sync leaves the log to the system at checkpoints too",
-        "sqlite/pragmas.py",
+        "sqlite/connection.py",
         '{"full": "normal", "extra": "normal"}',
         '{"full": "off", "extra": "off"}',
     ),
     _unsynced(
         "a claim is synced",
-        "sqlite/pragmas.py",
+        "sqlite/connection.py",
         '{"full": "normal", "extra": "normal"}',
         "{}",
     ),

@@ -336,7 +336,7 @@ ACTIONS = (
         (
             Edit(
                 "forge_jobs/storage/redis/lua/lib/jobs/operate/stepping.lua",
-                "return state == 'running' and cursor == step[2]",
+                "return state == 'running' and cursor == step[ACTION.cursor]",
                 "return state == 'running'",
             ),
         ),
@@ -348,8 +348,8 @@ ACTIONS = (
         (
             Edit(
                 "forge_jobs/storage/redis/lua/lib/jobs/operate/stepping.lua",
-                "return state == 'running' and cursor == step[2]",
-                "return cursor == step[2]",
+                "return state == 'running' and cursor == step[ACTION.cursor]",
+                "return cursor == step[ACTION.cursor]",
             ),
         ),
         "redis",

@@ -82,13 +82,12 @@ class _View:
         self._clock = clock
 
     def __getattr__(self, name: str) -> Any:
-        # Python asks here for what is not kept yet: once for each verb.
+        # Python asks here for what is not kept yet: once for each verb, and each fixed number.
         found = getattr(self._view, name)
-        if name == _WAITS or not inspect.iscoroutinefunction(found):
-            return found
-        call = self._counted(name)
-        setattr(self, name, call)
-        return call
+        if name != _WAITS and inspect.iscoroutinefunction(found):
+            found = self._counted(name)
+        setattr(self, name, found)
+        return found
 
     def _counted(self, name: str) -> Callable[..., Awaitable[Any]]:
         view, observe, elapsed = self._view, self._meter.observe, self._clock.elapsed

@@ -3,6 +3,7 @@
 from forge_jobs.model.actions import JOBS_KEPT, ActionStep
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.actions import moved
+from forge_jobs.storage.redis.base.requests import ActionFields
 
 _MOVED, _STOPPED = "moved", "stopped"
 _KEPT_S = int(JOBS_KEPT.total_seconds())
@@ -10,12 +11,12 @@ _KEPT_S = int(JOBS_KEPT.total_seconds())
 Outcomes = list[tuple[JobId, str]]
 
 
-def packed(step: ActionStep, to: str | None) -> tuple[object, ...]:
-    """The step as ``stepping.lua`` reads one.
+def packed(step: ActionStep, to: str | None) -> ActionFields:
+    """Return the step as scripts read one.
 
     :param to: the cursor after the step. None: all jobs of the queue are visited
     """
-    return (step.action_id, step.cursor, to or "", _KEPT_S)
+    return ActionFields(step.action_id, step.cursor, to or "", _KEPT_S)
 
 
 def read_step(step: ActionStep, outcomes: Outcomes, to: str | None) -> tuple[Outcomes, str | None]:

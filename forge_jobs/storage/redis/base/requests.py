@@ -86,13 +86,27 @@ class DemandFields(msgspec.Struct, frozen=True, array_like=True):
     goes_on: bool
 
 
+class ActionFields(msgspec.Struct, frozen=True, array_like=True):
+    """A step of an action in one queue. ``ACTION`` in scripts, see ``stepping.lua``.
+
+    :param cursor: the step goes on from there
+    :param to: the cursor after the step. "": all jobs of the queue are visited
+    :param kept_for: seconds for which the jobs of the action are known
+    """
+
+    id: str
+    cursor: str
+    to: str
+    kept_for: int
+
+
 class VisitFields(msgspec.Struct, frozen=True, array_like=True):
     """Jobs that an operator's verb visits. ``VISIT`` in scripts.
 
     :param filter: as :func:`filter_parts` makes one, False for any job
     :param refused: the verb's row of ``REFUSED``
     :param plans: those of a requeue
-    :param step: the step of an action, see ``stepping.lua``. False for none
+    :param step: of an action, as :class:`ActionFields`. False for none
     :param seen: hashes of texts by job, False where the filter says nothing of texts
     """
 
@@ -105,6 +119,7 @@ class VisitFields(msgspec.Struct, frozen=True, array_like=True):
 
 
 _REQUESTS: dict[str, type[msgspec.Struct]] = {
+    "ACTION": ActionFields,
     "DEMAND": DemandFields,
     "END": EndFields,
     "ENQUEUE": EnqueueRequest,

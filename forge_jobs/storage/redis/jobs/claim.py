@@ -33,7 +33,6 @@ from forge_jobs.storage.redis.base.job_rows import (
 from forge_jobs.storage.redis.base.queues import in_all_queues, unknown_kinds
 from forge_jobs.storage.redis.base.requests import DemandFields, EndFields
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
-from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
 CLAIMS_AT_ONCE = 200
@@ -300,15 +299,14 @@ async def _step(
     """
     demands = claims or {}
     at_once = CLAIMS_AT_ONCE if mode == "finalize" else _PUT_BACK_AT_ONCE
-    *before, pairs = [*portions(pairs, at_once)] or [pairs]
-    settled_before = [
-        each
-        for some in before
-        for each in (await _step(db, mode, some, stale_after=stale_after))[0]
-    ]
+    settled_before: list[bool] = []
+    while len(pairs) > at_once:
+        settled_before += (await _step(db, mode, pairs[:at_once], stale_after=stale_after))[0]
+        pairs = pairs[at_once:]
     places = by_queue(claim for claim, _ in pairs)
+    bases = {queue: db.keys.queue(queue) for queue in places}
     ends = {
-        db.keys.queue(queue): _ends([pairs[index] for index in indexes])
+        bases[queue]: _ends([pairs[index] for index in indexes])
         for queue, indexes in places.items()
     }
     requests = {
@@ -324,7 +322,7 @@ async def _step(
         for base, (outcomes, items, owner) in (dict.fromkeys(demands, _NO_ENDS) | ends).items()
     }
     answers = await db.run("exchange", requests, _Answer)
-    settled = {queue: answers[db.keys.queue(queue)].settled for queue in places}
+    settled = {queue: answers[base].settled for queue, base in bases.items()}
     return settled_before + _in_order(places, settled), answers
 
 

@@ -54,12 +54,16 @@ def _is_for_scripts(term: Term) -> bool:
 
 def _term(term: Term) -> tuple[object, ...]:
     if isinstance(term, Choice):
-        return (term.name, term.excluded, term.values)
+        return item_of(
+            "find", "term", name=term.name, how=term.excluded, of=term.values, is_age=False
+        )
     assert isinstance(term, Compared)
-    if isinstance(term.value, timedelta):
-        return (term.name, term.sign, duration_us(term.value), True)
-    value = term.value if isinstance(term.value, int) else to_us(term.value)
-    return (term.name, term.sign, value, False)
+    value, is_age = term.value, False
+    if isinstance(value, timedelta):
+        value, is_age = duration_us(value), True
+    elif isinstance(value, datetime):
+        value = to_us(value)
+    return item_of("find", "term", name=term.name, how=term.sign, of=value, is_age=is_age)
 
 
 def _queues_meant(which: JobFilter, names: Iterable[str]) -> list[str]:

@@ -6,11 +6,10 @@ which fences, writes and answers, where every other end reads the job first.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 from sqlalchemy import bindparam, case, select, update
 
-from forge_jobs.model.jobs import Cause, Claim, JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.model.transitions import Finalization, Occurrence, Transition
 from forge_jobs.model.unique.keys import REPLACED
@@ -163,18 +162,3 @@ def are_plain_successes(finalizations: Sequence[Finalization]) -> bool:
             plain = one.transition
         ids.add(one.claim.job_id)
     return len(ids) == len(finalizations)
-
-
-def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:
-    """Return the items as one list for each parameter of the statement."""
-    return {
-        "ids": [claim.job_id for claim, _ in items],
-        "queues": [claim.queue for claim, _ in items],
-        "tokens": [claim.token for claim, _ in items],
-        "results": [transition.result for _, transition in items],
-    }
-
-
-def owner_of(items: Sequence[tuple[Claim, Transition]]) -> str:
-    """Return the pod of the claims, for the parameter ``owner``."""
-    return items[0][0].host_id if items else ""

@@ -87,7 +87,6 @@ class PostgresJobStore(SqlJobStore):
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
         if not rest:
             claimed = answer.claimed
-            await self._set_aside(answer.unreadable)
             saw_all = self._cursors.note(
                 queue,
                 start,
@@ -97,6 +96,7 @@ class PostgresJobStore(SqlJobStore):
                 got=len(claimed) + len(answer.unreadable),
             )
             if answer.unreadable:
+                await self._set_aside(answer.unreadable)
                 # Jobs behind the unreadable ones are due too.
                 return Exchange((True,) * len(finalizations), tuple(claimed), timedelta(0))
             is_new = not answer.unknown.issubset(elsewhere)

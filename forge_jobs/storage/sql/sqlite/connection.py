@@ -23,7 +23,7 @@ from forge_jobs.reports import defer_reports, reporter
 from forge_jobs.storage.sql.base.transaction import Flavor, Tx
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, is_not_utf8, translate
 from forge_jobs.storage.sql.sqlite.open_file import OpenFile
-from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions, Syncing, pragmas
+from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions, pragmas
 from forge_jobs.storage.sql.sqlite.statements import SqliteTx
 
 logger = reporter(__name__)
@@ -38,6 +38,11 @@ _CLOSE_WITHIN_S = 0.25
 
 _SHORTEST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.01
+_WITHOUT_SYNC = {"full": "normal", "extra": "normal"}
+"""By the ``synchronous`` of the URL: the setting of a commit that the next synced commit makes
+durable. With a write-ahead log ``normal`` syncs at checkpoints, where it must, and not at commits.
+"""
+
 _elapsed = SystemClock().elapsed
 
 
@@ -62,6 +67,33 @@ def on_driver_thread(
         lambda: work(*given)
     )
     return called
+
+
+class Syncing:
+    """Switches between synced and unsynced commits of one connection, on the connection's thread.
+
+    SQLite refuses the switch inside a transaction, so each transaction chooses before its begin.
+
+    :param synchronous: the URL's setting, which synced commits use
+    """
+
+    def __init__(self, raw: sqlite3.Connection, synchronous: str) -> None:
+        self._raw = raw
+        self._synced = synchronous
+        self._unsynced = _WITHOUT_SYNC.get(synchronous, synchronous)
+        self._current = synchronous
+
+    @property
+    def is_mixed(self) -> bool:
+        """True when the commits of one connection differ: some are synced, and some are not."""
+        return self._synced != self._unsynced
+
+    def choose(self, *, synced: bool) -> None:
+        """Choose for the next transaction."""
+        wanted = self._synced if synced else self._unsynced
+        if wanted != self._current:
+            self._raw.execute(f"PRAGMA synchronous = {wanted}")
+            self._current = wanted
 
 
 class SqliteConnection:

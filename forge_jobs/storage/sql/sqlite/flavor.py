@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -22,14 +23,17 @@ from sqlalchemy.exc import DBAPIError
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
+from forge_jobs.model.jobs import Claim
+from forge_jobs.model.transitions import Transition
+from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs, schedules, signals
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
+from forge_jobs.storage.sql.hot.finalize import SUCCEED
 from forge_jobs.storage.sql.hot.heartbeat import RENEW, RENEW_RUNNING
 from forge_jobs.storage.sql.jobs import claim
 from forge_jobs.storage.sql.jobs.cleanup.overdue import next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
-from forge_jobs.storage.sql.sqlite.successes import succeed
 
 
 def file_identity(path: Path) -> str:
@@ -54,6 +58,7 @@ _OVERDUE = text(
 INSERT_JOBS = HotStatement(insert(jobs))
 _ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
 _RENEW, _RENEW_RUNNING = text(RENEW), text(RENEW_RUNNING)
+_SUCCEED = HotStatement.of(SUCCEED)
 _SIGNAL = HotStatement(
     sqlite.insert(signals)
     .on_conflict_do_update(index_elements=["topic"], set_={"seq": signals.c.seq + 1})
@@ -70,7 +75,6 @@ class SqliteFlavor(Upserts):
     most_hold_s = 0.05
     driver_errors: tuple[type[Exception], ...] = TRANSLATED
     claim = staticmethod(claim.claim)
-    succeed = staticmethod(succeed)
     next_ended = staticmethod(next_ended)
 
     def __init__(self, clock: Clock) -> None:
@@ -118,6 +122,16 @@ class SqliteFlavor(Upserts):
     ) -> None:
         named = [{"of" if name == "name" else name: row[name] for name in row} for row in rows]
         connection.execute(_ADVANCE, named)
+
+    def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> Sequence[Succeeded]:
+        if not items:
+            return ()
+        # All of a batch in one statement, which is sent as one JSON text.
+        listed = msgspec.json.encode(
+            [(claim.job_id, claim.queue, claim.token, end.result) for claim, end in items]
+        )
+        values = {"items": listed.decode(), "owner": items[0][0].host_id, "now": tx.now}
+        return tx.rows(_SUCCEED, values)
 
     def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
         running = [{**one, "now": tx.now} for one in renewals if one["worker"]]

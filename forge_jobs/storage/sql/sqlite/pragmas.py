@@ -1,6 +1,5 @@
-"""The pragmas of a connection to a SQLite file, and the choice of commits to sync."""
+"""How a SQLite file is opened: the options of the URL, and the pragmas of a connection."""
 
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +11,6 @@ _WRITER_CACHE_KIB = 2000
 _READER_CACHE_KIB = 1000
 """Pages that a connection keeps. The writer has all of them within the first 10,000 jobs. More made
 nothing faster, on an empty file and beside 300,000 jobs: the system has the pages too."""
-
-_WITHOUT_SYNC = {"full": "normal", "extra": "normal"}
-"""By the ``synchronous`` of the URL: the setting of a commit that the next synced commit makes
-durable. With a write-ahead log ``normal`` syncs at checkpoints, where it must, and not at commits.
-"""
 
 
 @dataclass(frozen=True)
@@ -43,30 +37,3 @@ def pragmas(options: SqliteOptions, *, read_only: bool) -> list[str]:
         f"PRAGMA cache_size = -{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}",
         f"PRAGMA query_only = {'ON' if read_only else 'OFF'}",
     ]
-
-
-class Syncing:
-    """Switches between synced and unsynced commits of one connection, on the connection's thread.
-
-    SQLite refuses the switch inside a transaction, so each transaction chooses before its begin.
-
-    :param synchronous: the URL's setting, which synced commits use
-    """
-
-    def __init__(self, raw: sqlite3.Connection, synchronous: str) -> None:
-        self._raw = raw
-        self._synced = synchronous
-        self._unsynced = _WITHOUT_SYNC.get(synchronous, synchronous)
-        self._current = synchronous
-
-    @property
-    def is_mixed(self) -> bool:
-        """True when the commits of one connection differ: some are synced, and some are not."""
-        return self._synced != self._unsynced
-
-    def choose(self, *, synced: bool) -> None:
-        """Choose for the next transaction."""
-        wanted = self._synced if synced else self._unsynced
-        if wanted != self._current:
-            self._raw.execute(f"PRAGMA synchronous = {wanted}")
-            self._current = wanted

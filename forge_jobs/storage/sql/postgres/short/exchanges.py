@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 from msgspec import defstruct
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.hot import exchange as hot
-from forge_jobs.storage.sql.jobs.endings import columns, owner_of
 from forge_jobs.storage.sql.postgres.direct import Direct
 from forge_jobs.storage.sql.postgres.short.claim_cursors import Place
 
@@ -70,8 +69,7 @@ def values_of(
     """
     items = [(one.claim, one.transition) for one in finalizations]
     return {
-        **columns(items),
-        "owner": owner_of(items),
+        **columns_of(items),
         "queue": queue,
         "host": lease.host_id,
         "epoch": lease.epoch,
@@ -86,6 +84,17 @@ def values_of(
     }
 
 
+def columns_of(items: Sequence[tuple[Claim, Transition]]) -> dict[str, Any]:
+    """Return plain successes by the statement's parameters: one list for each, and the pod."""
+    return {
+        "ids": [claim.job_id for claim, _ in items],
+        "queues": [claim.queue for claim, _ in items],
+        "tokens": [claim.token for claim, _ in items],
+        "results": [transition.result for _, transition in items],
+        "owner": items[0][0].host_id if items else "",
+    }
+
+
 def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
     """Return the results in the rows, claims in the queue's order.
 
@@ -93,6 +102,7 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
     """
     first, *claimed = (_Row(*row) for row in rows)
     claimed.sort(key=lambda row: (row.priority, row.run_at, row.id))
+    next_due_in = timedelta(0) if first.is_cut else duration(first.next_due)
     readable, unreadable = claimed_jobs(claimed, host_id)
     return Answer(
         ended=frozenset(first.ended),
@@ -103,5 +113,5 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         is_cut=first.is_cut,
         walked=first.walked,
         first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
-        next_due_in=timedelta(0) if first.is_cut else duration(first.next_due),
+        next_due_in=next_due_in,
     )

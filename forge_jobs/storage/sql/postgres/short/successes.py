@@ -9,7 +9,7 @@ from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.hot.finalize import SUCCEED_FREE
-from forge_jobs.storage.sql.jobs.endings import columns, owner_of
+from forge_jobs.storage.sql.postgres.short.exchanges import columns_of
 
 _SUCCEED = text(SUCCEED_FREE).bindparams(
     bindparam("ids", type_=ARRAY(Text)),
@@ -23,5 +23,5 @@ _SUCCEED = text(SUCCEED_FREE).bindparams(
 
 def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
     """See ``Flavor.succeed``."""
-    rows = tx.execute(_SUCCEED, {**columns(items), "owner": owner_of(items), "now": tx.now})
+    rows = tx.execute(_SUCCEED, {**columns_of(items), "now": tx.now})
     return [Succeeded(*row) for row in rows]

@@ -1,11 +1,10 @@
--- A step of an action in this queue. step: the action, the cursor that the step goes on from, the
--- cursor after it ('': all jobs were visited), for how many seconds jobs are known. Used with visits.lua.
+-- A step of an action in this queue. step: ACTION in requests.py. Used with visits.lua.
 --
 -- Hash 'act:<id>': state, cursor, changed, requested, 'r:<refusal>' each with a number of jobs.
 
 local function is_next(base, step)
-  local state, cursor = unpack(redis.call('HMGET', base .. ':act:' .. step[1], 'state', 'cursor'))
-  return state == 'running' and cursor == step[2]
+  local state, cursor = unpack(redis.call('HMGET', base .. ':act:' .. step[ACTION.id], 'state', 'cursor'))
+  return state == 'running' and cursor == step[ACTION.cursor]
 end
 
 local function note_outcomes(base, id, outcomes, seconds)
@@ -27,8 +26,8 @@ end
 
 -- last: the last job of a step that ended early, false when all of its jobs were visited.
 local function advance(base, step, outcomes, last)
-  local id, _, to, seconds = unpack(step)
-  note_outcomes(base, id, outcomes, seconds)
+  local id, to = step[ACTION.id], step[ACTION.to]
+  note_outcomes(base, id, outcomes, step[ACTION.kept_for])
   if last or to ~= '' then
     redis.call('HSET', base .. ':act:' .. id, 'cursor', last or to)
   else
@@ -62,7 +61,7 @@ local function visit_step(base, request, verb, of_none)
     return outcomes
   end
   outcomes[#outcomes] = nil
-  last = before(request[VISIT.ids], last, step[2])
+  last = before(request[VISIT.ids], last, step[ACTION.cursor])
   advance(base, step, outcomes, last)
   outcomes[#outcomes + 1] = { last, 'stopped' }
   return outcomes
