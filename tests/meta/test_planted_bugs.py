@@ -45,7 +45,7 @@ def _is_there(test: str) -> bool:
     text = "\n" + _text(file)
     kinds = ("class {}:", "def {}(", "async def {}(")
     return all(
-        any(f"\n{indent}{kind.format(name)}" in text for kind in kinds)
+        any(f"\n{indent}{kind.format(name.partition('[')[0])}" in text for kind in kinds)
         for name, indent in zip(names, ("", "    "), strict=False)
     )
 

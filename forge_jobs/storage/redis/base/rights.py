@@ -6,7 +6,7 @@ from forge_jobs.storage.redis.base.scripts import item_of
 
 # Per command, how many arguments follow the key.
 _NEEDED = (
-    *[(name, 0) for name in ("GET", "DEL", "EXISTS")],
+    *[(name, 0) for name in ("GET", "DEL", "EXISTS", "PTTL")],
     *[(name, 0) for name in ("HGETALL", "HKEYS", "HLEN", "HVALS", "SMEMBERS", "ZCARD")],
     *[(name, 1) for name in ("SET", "RENAME", "PEXPIRE")],
     *[(name, 1) for name in ("HGET", "HMGET", "HDEL", "HEXISTS", "HSCAN", "HSTRLEN")],
