@@ -85,3 +85,14 @@ async def _have_told(storage: Storage) -> bool:
     pods: list[PodState] = await storage.procs.pods()
     calls = [call for pod in pods if pod.gauges for call in pod.gauges.calls]
     return any(each.count and each.p99_ms >= each.p50_ms > 0 for each in calls)
+
+
+async def test_what_a_view_offers_is_looked_up_once(tmp_path: Path) -> None:
+    """A pickup asks for several: a look at each cost a fourteenth of all calls of a pickup."""
+    async with BACKENDS["sqlite"](tmp_path, None) as plain:
+        jobs = metered(plain, CallMeter()).jobs
+        assert jobs.exchange_at_once == plain.jobs.exchange_at_once
+        names = ("exchange_at_once", "exchange", "wait_for_work")
+        first = [getattr(jobs, name) for name in names]
+        assert set(names) <= vars(jobs).keys()
+        assert [getattr(jobs, name) for name in names] == first
