@@ -168,15 +168,15 @@ class Deployment:
 THIS = Release("this", Path(sys.executable), NEW_MODES)
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "postgres", "redis", "redis-cluster"])
 async def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Deployment]:
     """Where no program has been yet."""
     shutil.copy(rolling_jobs.__file__, tmp_path / "rolling_jobs.py")
     url = f"sqlite:///{tmp_path}/rolling.db"
     if request.param == "postgres":
         url = f"{await url_of('postgres', tmp_path)}?schema=rolling"
-    elif request.param == "redis":
-        url = await url_of("redis", tmp_path)
+    elif request.param != "sqlite":
+        url = await url_of(request.param, tmp_path)
     made = Deployment(url, tmp_path)
     yield made
     made.kill()
