@@ -51,7 +51,7 @@ _IN_SQL = (
         "replace: a repeat puts old content back",
         "unique_windows",
         "            self._merged = _replacements(tx, [one.id for one, _ in replacing])\n",
-        "",
+        "            self._merged = {}\n",
     ),
     _sql(
         "cooldown: the window ends with the job",

@@ -110,6 +110,9 @@ class Participant:
         self._names.next_call(number)
         if options.get("cursor") is not None:
             options = {**options, "cursor": self._names.cursor(options["cursor"])}
+        if "skip" in options:
+            passed_over = {each.id for each in self._names.asked([*options["skip"]])}
+            options = {**options, "skip": passed_over}
         return [self._names.asked(each) for each in arguments], options
 
 

@@ -3,15 +3,18 @@
 ``FORGE_MODEL_EXAMPLES`` sets how many programs are tried, ``FORGE_MODEL_STEPS`` how long each may
 get. With ``FORGE_MODEL_SHRINK=0`` the first failing program is reported, not the shortest found. A
 failure prints the program and a line ``FORGE_MODEL_REPLAY=...`` that runs this one again.
+``FORGE_MODEL_RULES=unique_keys,letters`` leaves out the rules of all other modules.
 """
 
 import asyncio
+import inspect
 import os
 import re
+from collections.abc import Collection
 
 import pytest
 from hypothesis import HealthCheck, Phase, reproduce_failure, settings
-from hypothesis.stateful import get_state_machine_test
+from hypothesis.stateful import RULE_MARKER, get_state_machine_test
 
 from tests.conformance.model.machine import StoreMachine
 from tests.support.backends import BACKENDS, VARIANTS
@@ -21,6 +24,7 @@ _STEPS = int(os.environ.get("FORGE_MODEL_STEPS", "40"))
 _PHASES = [Phase.explicit, Phase.generate]
 if os.environ.get("FORGE_MODEL_SHRINK", "1") != "0":
     _PHASES.append(Phase.shrink)
+_RULES = frozenset(filter(None, os.environ.get("FORGE_MODEL_RULES", "").split(",")))
 _REPLAY = os.environ.get("FORGE_MODEL_REPLAY", "")
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 
@@ -31,6 +35,8 @@ def _run(backends: tuple[str, ...], examples: int) -> None:
         class Machine(StoreMachine):
             pass
 
+        if _RULES:
+            _keep_rules_of(Machine, _RULES)
         Machine.loop = runner.get_loop()
         Machine.backends = backends
         wanted = settings(
@@ -55,6 +61,15 @@ def _run(backends: tuple[str, ...], examples: int) -> None:
                     error.add_note(f"Again: FORGE_MODEL_REPLAY={found[1]}:{found[2]}")
                     break
             raise
+
+
+def _keep_rules_of(machine: type[StoreMachine], modules: Collection[str]) -> None:
+    """Hide the rules of all other modules, which stay to be called as plain methods."""
+    for name, found in inspect.getmembers(machine):
+        if hasattr(found, RULE_MARKER):
+            plain = inspect.unwrap(found)
+            if plain.__module__.rpartition(".")[2] not in modules:
+                setattr(machine, name, plain)
 
 
 # Finding the shortest failing program may take Hypothesis five minutes.

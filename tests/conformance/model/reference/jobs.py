@@ -133,7 +133,7 @@ class ReferenceJobs:
     def letters(
         self, limit: int, *, skip: Collection[str] = (), not_to: Collection[str] = ()
     ) -> list[Letter]:
-        return letters.letters(self._world, not_to)
+        return letters.letters(self._world, skip, not_to)
 
     def forget_letters(self, forgotten: Sequence[Letter]) -> None:
         letters.forget(self._world, forgotten)

@@ -38,8 +38,8 @@ def leave_letter(world: World, job: ModelJob) -> None:
     world.letters.append(Letter(id=str(world.new_number()), job=job_of(written)))
 
 
-def letters(world: World, not_to: Collection[str]) -> list[Letter]:
-    return [each for each in world.letters if each.job.queue not in not_to]
+def letters(world: World, skip: Collection[str], not_to: Collection[str]) -> list[Letter]:
+    return [each for each in world.letters if each.id not in skip and each.job.queue not in not_to]
 
 
 def forget(world: World, forgotten: Sequence[Letter]) -> None:

@@ -72,6 +72,13 @@ class Letters(Lives):
 
     @precondition(lambda self: self.letters)
     @rule(which=few)
+    def pass_letters_over(self, which: list[int]) -> None:
+        """Ask for all letters but some, as after a store has refused these."""
+        chosen = [self.pick(self.letters, number) for number in which]
+        self.do("jobs.letters", 1_000, skip=chosen)
+
+    @precondition(lambda self: self.letters)
+    @rule(which=few)
     def store_letters(self, which: list[int]) -> None:
         """Store jobs of letters: for the first time, or again since the reply was lost."""
         self.put_in([self.pick(self.letters, number).job for number in which])

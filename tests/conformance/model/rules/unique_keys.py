@@ -16,6 +16,7 @@ from tests.conformance.model.rules.workers import ending
 _INSTANT = timedelta(microseconds=1)
 MODES = ("keep", "replace", "error", "cooldown", "debounce", "keep-last")
 mode = st.sampled_from(MODES)
+contents = st.lists(st.sampled_from(["replace", "keep-last"]), min_size=2, max_size=3)
 key = st.sampled_from(["a", "b"])
 window = st.sampled_from([2 * SECOND, 7 * SECOND])
 content = st.fixed_dictionaries(
@@ -152,9 +153,18 @@ class UniqueKeys(Lives):
             self.put_in([self.keyed(name, key, "cooldown", 2 * SECOND)])
             self.operate("cancel", *(each.id for each in self.world.holders(name, key)))
 
-    @rule(name=queue, how=st.sampled_from(["failed", "snoozed"]), again=mode, w=window)
+    @rule(name=queue, modes=contents, before=st.lists(st.integers(0, 2), min_size=3, max_size=3))
+    def contents_of_one_call(self, name: str, modes: list[str], before: list[int]) -> None:
+        """Replace the content of a request in the call of that request, at other due times."""
+        key, now = self.new_id(), self.clock.now()
+        pairs = zip(modes, before, strict=False)
+        asked = [self.keyed(name, key, mode, run_at=now - ago * SECOND) for mode, ago in pairs]
+        self.put_in(asked)
+        self.look_at_jobs()
+
+    @rule(name=queue, how=st.sampled_from(["failed", "snoozed", ""]), again=mode, w=window)
     def expired_holders_of_keys(self, name: str, how: str, again: str, w: timedelta) -> None:
-        """Ask for keys whose holders wait and have expired, one of them with a follow-up."""
+        """Ask for keys whose holders have expired and wait or still run, one with a follow-up."""
         self.open(self._known(name))
         keys = [self.new_id() for _ in range(3)]
         soon = self.clock.now() + w
@@ -163,7 +173,8 @@ class UniqueKeys(Lives):
         claims = self.take(name, self.new_pod(), 1, 1)
         follow_up = self.keyed(name, keys[0], "keep-last", expires_at=soon + w)
         self.put_in([follow_up])
-        self.end(claims, ENDINGS[how])
+        if how:
+            self.end(claims, ENDINGS[how])
         self.put_in([self.keyed(name, keys[2], "cooldown", w * 2, expires_at=soon)])
         child = self.new_request(name, after=(After(follow_up.id, "continue"),))
         self.put_in([child])
