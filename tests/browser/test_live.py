@@ -2,20 +2,23 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import Claim, JobStatus
+from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
 from forge_jobs.operating.live.reading import LiveReader
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.browser.conftest import ADA
 from tests.browser.conftest import served as address_of
 from tests.support.backends import BACKENDS
-from tests.support.factories import enqueue_one
+from tests.support.factories import DAY, claim_one, enqueue_one, failed, finish, register
 from tests.support.faulty import Faults, faulty
 from tests.support.waiting import wait_until
 
@@ -154,6 +157,37 @@ async def test_a_row_that_has_changed_stays_and_a_note_says_so(
         await expect(page.locator(f'input[value="{jobs[0]}"]')).to_be_checked()
         await page.get_by_role("link", name="Load the page again").click()
         await expect(page.locator(f'[data-job="{jobs[0]}"]')).to_have_count(0)
+
+
+async def test_progress_and_lines_of_a_run_come_by_themselves(
+    browser: Browser, served: Served
+) -> None:
+    jobs = served.storage.jobs
+    lease = await register(served.storage, lease_for=DAY)
+    job_id = await enqueue_one(served.storage)
+
+    async def tell(attempt: int, *texts: str, progress: NewProgress | None = None) -> Claim:
+        claim = (await claim_one(served.storage, lease)).claim
+        now = from_us(SystemClock().time_us())
+        lines = tuple(NewLine(number, now, 20, text) for number, text in enumerate(texts, 1))
+        note = ProgressNote(claim=claim, attempt=attempt, progress=progress, lines=lines)
+        assert await jobs.note_progress([note]) == [True]
+        return claim
+
+    async with opened(browser, f"{served.address}/jobs/{job_id}") as page:
+        await is_live(page)
+        log = page.locator("[data-log]")
+        await expect(log).to_be_hidden()
+        claim = await tell(1, "one <b>", "two", progress=NewProgress(3, 4, "pages"))
+        await expect(log.locator("pre")).to_contain_text("  one <b>")
+        await expect(log.locator("pre")).to_contain_text("  two")
+        await expect(page.locator("[data-live=progress]")).to_have_text("3 of 4 (75 %) pages")
+
+        assert await finish(served.storage, claim, failed(timedelta(0)))
+        await tell(2, "again")
+        await expect(log.locator("h2")).to_contain_text("attempt 2")
+        await expect(log.locator("pre")).to_contain_text("  again")
+        await expect(log.locator("pre")).not_to_contain_text("two")
 
 
 async def test_a_pause_holds_over_pages_and_ends(browser: Browser, served: Served) -> None:

@@ -9,7 +9,7 @@ from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import TERMINAL, JobStatus
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.operating.access import REVEAL_JOB, Right
@@ -17,7 +17,7 @@ from forge_jobs.operating.jobs.documents import JobView
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages import judged
 from forge_jobs.web.pages.deeds import offered_for_jobs
-from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.job.code import as_command, as_python
 from forge_jobs.web.pages.job.editing import may_edit
 from forge_jobs.web.pages.job.family import LISTED, family_of
@@ -114,6 +114,13 @@ async def _completions(visit: Visit, queues: Iterable[str]) -> list[str]:
     return words[:_WORDS]
 
 
+def _log_address(visit: Visit, job: JobView) -> str:
+    """Return where lines to come are read. "": the job has ended, or the caller may not read."""
+    if job.status in TERMINAL or not visit.actor.access.payloads:
+        return ""
+    return link(visit.root, "api", "v1", "jobs", job.id, "logs")
+
+
 async def job_page(visit: Visit) -> Shown:
     """Show all of one job."""
     job_id = visit.name("job_id")
@@ -141,6 +148,8 @@ async def job_page(visit: Visit) -> Shown:
             "job": job,
             "why": why,
             "log": log if log and log.lines else None,
+            "log_address": _log_address(visit, job),
+            "goes_on": job.status not in TERMINAL,
             "pod_name": pods.get(job.host_id) or job.host_id[-6:],
             "verbs": offered_for_jobs(visit.actor.access, [(job.status, job.hold)]),
             "may_reveal": job.is_hidden and visit.actor.access.allows(REVEAL_JOB),

@@ -180,6 +180,7 @@
         const percent = progress.total ? ` (${Math.round(100 * Math.min(progress.current / progress.total, 1))} %)` : "";
         const of = progress.total === null ? "" : ` of ${number(progress.total)}`;
         say(element, `${number(progress.current)}${of}${percent} ${progress.message}`.trim());
+        element.closest("section").hidden = false;
       } else if (field === "share" && progress && progress.total) {
         const share = Math.min(100 * progress.current / progress.total, 100);
         element.querySelector(".used").setAttribute("width", share.toFixed(1));
