@@ -293,6 +293,14 @@ async def test_of_one_call_a_job_that_was_due_before_keeps_its_place(
     assert (await get_job(storage, first.id)).due_at == early
 
 
+async def test_of_one_call_a_job_that_is_due_now_does_not_move_ahead(
+    storage: Storage, clock: ManualClock
+) -> None:
+    requests = [keyed(mode="replace", run_at=clock.now() - ago) for ago in (0 * SECOND, SECOND)]
+    await storage.jobs.enqueue(requests)
+    assert (await get_job(storage, requests[0].id)).due_at == clock.now()
+
+
 async def test_the_id_of_a_job_that_was_replaced_in_the_call_is_a_repeat(storage: Storage) -> None:
     first = keyed("replace")
     again = structs.replace(first, payload='{"n":4}')

@@ -112,8 +112,14 @@ _IN_SQL = (
     _sql(
         "replace: of one call a due job goes to the back",
         "unique_windows",
-        "_with_content(earlier, request, due if due < tx.now else None)",
+        "_with_content(earlier, request, due if is_given else None)",
         "_with_content(earlier, request, None)",
+    ),
+    _sql(
+        "replace: of one call a job that is due now moves ahead",
+        "unique_windows",
+        "request.run_at is not None or due < tx.now",
+        "due < tx.now",
     ),
     _sql(
         "replace: the checkpoint of other content stays",

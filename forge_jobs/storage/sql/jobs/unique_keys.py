@@ -256,7 +256,9 @@ class Keys:
         target.run_at, target.fingerprint = due, target.fingerprint or REPLACED
         earlier = accepted.get(target.id)
         if earlier is not None:
-            accepted[target.id] = _with_content(earlier, request, due if due < tx.now else None)
+            # A request without a time of its own stays one, where the job is due from now on.
+            is_given = request.run_at is not None or due < tx.now
+            accepted[target.id] = _with_content(earlier, request, due if is_given else None)
             return
         if target.has_run:
             self._begun.add(target.id)
