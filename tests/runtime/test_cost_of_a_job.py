@@ -29,9 +29,10 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-CALLS_OF_A_JOB = {10: 74, 100: 68}
-"""By workers: Python and C functions called from our modules on the event loop's thread. 72 and
-65 were counted, on Python 3.12 72 and 66."""
+CALLS_OF_A_JOB = {10: 75, 100: 69}
+"""By workers: Python and C functions called from our modules on the event loop's thread. 73 and
+66 were counted, on Python 3.12 and 3.13 73 and 67, there 74 and 68 on a machine with a load of 30.
+"""
 
 STORE_CALLS_OF_A_THOUSAND = 50
 """3 to 9 were counted: how many ends travel together depends on the machine."""
