@@ -16,7 +16,7 @@ from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import Router
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
-from forge_jobs.model.retries import Delays, Exponential, Fixed, Linear, Retry
+from forge_jobs.model.retries import Retry, parse_retry
 from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.operator import Operator
 from forge_jobs.setting_values import as_bytes, read_queues
@@ -83,22 +83,7 @@ class RetryType(click.ParamType):  # type: ignore[type-arg] # as above
         if not isinstance(value, str):
             policy: Retry = value
             return policy
-        form, *parts = value.split(":")
-        try:
-            return _RETRY_FORMS[form](*parts)
-        except (KeyError, TypeError, ValueError):
-            fix = "give exponential[:BASE[:CAP]], linear:STEP[:CAP], fixed:DELAY or delays:1s,5s"
-            raise InvalidInput(_field(param), f"is {value[:40]!r}", fix) from None
-
-
-_RETRY_FORMS: dict[str, Callable[..., Retry]] = {
-    "exponential": lambda base="1s", cap="1h": Exponential(
-        base=parse_duration(base), cap=parse_duration(cap)
-    ),
-    "linear": lambda step, cap="1h": Linear(parse_duration(step), parse_duration(cap)),
-    "fixed": lambda delay: Fixed(parse_duration(delay)),
-    "delays": lambda delays: Delays(tuple(parse_duration(each) for each in delays.split(","))),
-}
+        return parse_retry(value, _field(param))
 
 
 class AttemptsType(click.ParamType):  # type: ignore[type-arg] # as above

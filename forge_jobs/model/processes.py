@@ -45,6 +45,22 @@ class Pod(Struct, frozen=True, kw_only=True):
     routes: Mapping[str, str] = {}
 
 
+KINDS_KEPT = timedelta(days=400)
+"""How long the description of a kind stays that no pod publishes any more."""
+
+
+class PublishedKind(Struct, frozen=True, kw_only=True):
+    """A kind as a pod has described the kind.
+
+    :param document: JSON text of a ``KindEntry``, opaque to the stores
+    :param published_at: when a pod with the kind last joined
+    """
+
+    kind: str
+    document: str
+    published_at: datetime
+
+
 class StoreCall(Struct, frozen=True, array_like=True):
     """A pod's calls of one verb of its store in the last minute. Stored as a list, to be small.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -132,6 +132,9 @@ class QueueChange(Struct, frozen=True, kw_only=True):
 
     :param dead_letter: "" for no letters from now on
     :param objective: "" for none from now on
+    :param back: names of settings that are the code's again: as code declared them last, the
+        default where no code did. Later deploys change these
+    :raises InvalidInput: a name is no setting, or has a new value too
     """
 
     max_workers: int | None = None
@@ -140,12 +143,26 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
     dead_letter: str | None = None
     objective: str | None = None
+    back: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        for name in sorted(self.back):
+            if name not in QueueSettings.__struct_fields__:
+                fix = f"give names among {', '.join(QueueSettings.__struct_fields__)}"
+                raise InvalidInput("back", f"names {name[:40]!r}, which is no setting", fix)
+            if getattr(self, name) is not None:
+                raise InvalidInput("back", f"names {name}, which has a new value too", "give one")
         if self.dead_letter:
             check_queue("dead_letter", self.dead_letter)
         if self.objective is not None:
             _settle_objective(self)
+
+    @property
+    def wished(self) -> dict[str, Any]:
+        """The new values, by setting."""
+        fields = structs.asdict(self)
+        del fields["back"]
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def _settle_objective(settings: QueueSettings | QueueChange) -> None:

@@ -4,10 +4,12 @@
 """
 
 import math
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from msgspec import Struct
 
+from forge_jobs.durations import format_duration, parse_duration
 from forge_jobs.errors import InvalidInput
 
 LONGEST_DELAY = timedelta(days=3650)
@@ -84,3 +86,43 @@ RETRY_FIX = (
     "give Exponential(...), Linear(...), Fixed(...) or Delays(...); how often a job is tried is "
     "max_attempts"
 )
+
+
+def parse_retry(text: str, field: str = "retry") -> Retry:
+    """Return the policy of a text: ``exponential:1s:10m``, ``fixed:30s``, ``delays:1s,5s``.
+
+    :raises InvalidInput: names the field
+    """
+    form, *parts = text.split(":")
+    try:
+        return _FORMS[form](*parts)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        fix = "give exponential[:BASE[:CAP]], linear:STEP[:CAP], fixed:DELAY or delays:1s,5s"
+        raise InvalidInput(field, f"is {text[:40]!r}", fix) from None
+
+
+def retry_text(policy: Retry) -> str:
+    """Return the policy as :func:`parse_retry` reads one. Factor and jitter are left out."""
+    match policy:
+        case Exponential():
+            return f"exponential:{_span(policy.base)}:{_span(policy.cap)}"
+        case Linear():
+            return f"linear:{_span(policy.step)}:{_span(policy.cap)}"
+        case Fixed():
+            return f"fixed:{_span(policy.delay)}"
+        case Delays():
+            return "delays:" + ",".join(_span(each) for each in policy.delays)
+
+
+def _span(value: timedelta | float) -> str:
+    return format_duration(value if isinstance(value, timedelta) else timedelta(seconds=value))
+
+
+_FORMS: Mapping[str, Callable[..., Retry]] = {
+    "exponential": lambda base="1s", cap="1h": Exponential(
+        base=parse_duration(base), cap=parse_duration(cap)
+    ),
+    "linear": lambda step, cap="1h": Linear(parse_duration(step), parse_duration(cap)),
+    "fixed": lambda delay: Fixed(parse_duration(delay)),
+    "delays": lambda delays: Delays(tuple(parse_duration(each) for each in delays.split(","))),
+}

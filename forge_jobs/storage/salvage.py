@@ -234,6 +234,14 @@ def objective_in(stored: Any) -> str:
     return QueueSettings(objective=_text(stored)).objective
 
 
+def declared_in(stored: Any) -> QueueSettings | None:
+    """Return the stored settings of code, None where there are none, or none that can be read."""
+    try:
+        return msgspec.json.decode(_text(stored), type=QueueSettings)
+    except UNREADABLE:
+        return None
+
+
 def salvaged_queue(found: QueueState, problems: str) -> QueueState:
     """Return the state as callers see it. An unreadable queue is logged once.
 

@@ -261,3 +261,13 @@ def test_every_command_has_a_help_text_of_its_own(forge: CommandLine) -> None:
     for name, command in cli.commands.items():
         assert command.help, name
         assert forge(name, "--help").stdout.startswith("Usage: ")
+
+
+def test_kinds_of_the_store_are_listed_without_the_handlers(forge: CommandLine) -> None:
+    assert "No pod has described a kind" in forge("kinds", "--stored").output
+    forge("worker", HANDLERS, "--queues", "demo", "--once")
+    [first, *_] = forge.json("kinds", "--stored")["kinds"]
+    assert first["payload_schema"]["type"] == "object"
+    assert first["pods"] == 0
+    assert first["kind"] in forge("kinds", "--stored").stdout
+    assert "either MODULE:ATTR or --stored" in forge.refuse("kinds", HANDLERS, "--stored")

@@ -2,11 +2,12 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import (
     CooldownPolicy,
@@ -284,3 +285,76 @@ async def test_an_objective_is_declared_by_code_and_overruled_by_operators(
     await storage.config.set_queue(QUEUE, QueueChange(objective=aim))
     await storage.config.set_queue(QUEUE, QueueChange(max_workers=4))
     assert (await state_of(storage)).settings.objective == aim
+
+
+# -- what code declares, beside what operators set ----------------------------------------------
+
+
+async def test_what_code_declares_is_kept_beside_what_an_operator_has_set(
+    storage: Storage,
+) -> None:
+    config = storage.config
+    await config.set_queue("of an operator", QueueChange(max_workers=9))
+    assert await config.settings_of_code() == {}
+
+    await config.ensure_queue(QUEUE, QueueSettings(max_workers=3))
+    await config.set_queue(QUEUE, QueueChange(max_workers=7))
+    await config.ensure_queue(QUEUE, SETTINGS)
+
+    assert await config.settings_of_code() == {QUEUE: SETTINGS}
+    assert (await state_of(storage)).settings.max_workers == 7
+    await config.delete_queue(QUEUE)
+    await config.set_queue(QUEUE, QueueChange(max_workers=1))
+    assert await config.settings_of_code() == {}
+
+
+async def test_a_setting_goes_back_to_what_code_declares_and_follows_code_again(
+    storage: Storage,
+) -> None:
+    config = storage.config
+    await config.ensure_queue(QUEUE, SETTINGS)
+    others = Retention(done=DAY)
+    await config.set_queue(QUEUE, QueueChange(max_workers=7, retention=others, objective=""))
+
+    change = QueueChange(back=frozenset({"retention", "cooldown"}), max_workers=8)
+    state = await config.set_queue(QUEUE, change)
+
+    assert state.overridden == frozenset({"max_workers", "objective"})
+    assert state.settings.retention == RETENTION
+    assert (state.settings.cooldown, state.settings.max_workers) == (COOLDOWN, 8)
+    state = await config.ensure_queue(QUEUE, QueueSettings(retention=others, max_workers=2))
+    assert (state.settings.retention, state.settings.max_workers) == (others, 8)
+    assert await state_of(storage) == state
+
+
+async def test_what_no_code_declares_goes_back_to_the_default(storage: Storage) -> None:
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=7, dead_letter="mail"))
+    everything = frozenset(QueueSettings.__struct_fields__)
+    state = await storage.config.set_queue(QUEUE, QueueChange(back=everything))
+    assert (state.settings, state.overridden) == (QueueSettings(), frozenset())
+
+
+async def test_fewer_slots_by_the_way_back_reach_the_coordinator(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.config.ensure_queue(QUEUE, QueueSettings(max_workers=2))
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=5))
+    [before] = await storage.procs.allocations()
+    await storage.config.set_queue(QUEUE, QueueChange(back=frozenset({"max_workers"})))
+    [after] = await storage.procs.allocations()
+    assert (before.max_workers, after.max_workers) == (5, 2)
+    assert after.version != before.version
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"back": frozenset({"workers"})}, "'workers', which is no setting"),
+        ({"back": frozenset({"max_workers"}), "max_workers": 3}, "has a new value too"),
+    ],
+)
+def test_a_way_back_names_settings_that_get_no_other_value(
+    change: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        QueueChange(**change)

@@ -13,7 +13,6 @@ from forge_jobs.operating.operator import Operator
 
 OF_A_MACHINE = {
     "worker": "runs jobs",
-    "kinds": "reads the handlers of this machine",
     "migrate status": "changes the schema, before there is a store to operate",
     "migrate up": "as above",
     "migrate down": "as above",

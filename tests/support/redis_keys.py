@@ -30,6 +30,7 @@ _FLEET = frozenset(
         "limits",
         "rates",
         "rates_idle",
+        "kinds",
         "actions",
         "gauges",
         "pod_hours",

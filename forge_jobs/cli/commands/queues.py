@@ -3,6 +3,7 @@
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_json, emit_table, talk
@@ -11,9 +12,11 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
+from forge_jobs.operating.documents import plain
 from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.documents import QueueView
+from forge_jobs.operating.settings.lines import SettingLine
 from forge_jobs.operating.settings.queues import CooldownEdit, QueueEdit, RetentionEdit
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
 from forge_jobs.operating.words import counted, duration, instant
@@ -98,6 +101,9 @@ _POLICY_OPTIONS = (
     click.option("--cooldown-base", "base", type=DURATION, help="Length of the first pause."),
     click.option("--cooldown-cap", "cap", type=DURATION, help="Length of the longest pause."),
     click.option(
+        "--cooldown-quiet", "quiet", type=DURATION, help="Time without throttles that ends it."
+    ),
+    click.option(
         "--retry",
         type=RETRY,
         help="Of handlers without a policy: exponential[:BASE[:CAP]], linear:STEP[:CAP], "
@@ -131,12 +137,18 @@ def _policy_options(command: Any) -> Any:
 @queues.command("set")
 @click.argument("name")
 @_policy_options
+@click.option(
+    "--from-code",
+    multiple=True,
+    metavar="SETTING",
+    help="Take the value of code again, as max_workers. Repeatable.",
+)
 @json_option
 @deployment_options
 def set_queue(deployment: Deployment, name: str, as_json: bool, **options: Any) -> None:
     """Change settings of a queue. They stay over later deploys. Creates the queue."""
     check_queue("queue", name)
-    given = {key: value for key, value in options.items() if value is not None}
+    given = {key: value for key, value in options.items() if value not in (None, ())}
     if not given:
         raise InvalidInput("queue", "is given no setting", "give one, as --max-workers 4")
     state = with_operator(
@@ -146,6 +158,40 @@ def set_queue(deployment: Deployment, name: str, as_json: bool, **options: Any) 
         emit_json(state)
     else:
         talk(f"{name}: max_workers {state.settings.max_workers}, set: {_names(state)}")
+
+
+@queues.command("settings")
+@click.argument("name")
+@json_option
+@deployment_options
+def queue_settings(deployment: Deployment, name: str, as_json: bool) -> None:
+    """Show each setting of a queue: in force, from code, and who has set the value."""
+    found = with_operator(deployment, lambda operator: operator.queue_settings(name))
+    if as_json:
+        emit_json(found)
+        return
+    rows = [
+        [each.name, _said(each.value), _said(each.of_code), _setter(each)]
+        for each in found.settings
+    ]
+    emit_table(["setting", "in force", "from code", "set by"], rows, none="")
+    if not found.is_declared:
+        talk("No program has declared this queue: from code stands the default.")
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, Struct):
+        parts = ((name, plain(getattr(value, name))) for name in value.__struct_fields__)
+        return " ".join(f"{name}={said}" for name, said in parts if said is not None)
+    return str(value) if value not in (None, "") else "-"
+
+
+def _setter(line: SettingLine) -> str:
+    if not line.is_overridden:
+        return "code"
+    if line.at is None:
+        return "an operator"
+    return f"{line.actor}, {line.at:%Y-%m-%d %H:%M} UTC"
 
 
 def _names(state: QueueState) -> str:

@@ -220,7 +220,7 @@ class ActionCalls(EditCalls):
         if value is None or action.before == action.after:
             raise Conflict(f"{action.verb} of {action.target or 'many jobs'} has no inverse")
         now = await value.read(self.storage, action.target)
-        if now != action.after:
+        if not value.is_same(now, action.after):
             raise Conflict(
                 f"{action.target!r} was changed since the action {action.id}; look at what is "
                 "there now, and set what you want"

@@ -23,6 +23,7 @@ from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import widened
 from forge_jobs.operating.hiding import OURS
+from forge_jobs.operating.kinds.schemas import check_payload
 from forge_jobs.operating.redaction import NO_REDACTION, Redaction
 from forge_jobs.privacy.encryption import is_encrypted
 from forge_jobs.privacy.secrets import readable, with_secrets_of
@@ -78,7 +79,8 @@ class EditCalls(RecordedCalls):
         """Give a job that waits another payload, priority, due time or other content.
 
         All or nothing, and only while the job is as it was seen. The payload is checked by the
-        handler where the program knows the handler. Returns the record of the action.
+        handler where the program knows the handler, else by the schema that pods publish. Returns
+        the record of the action.
 
         :raises NotFound: there is no such job
         :raises InvalidInput: a value is wrong, or nothing would change
@@ -92,6 +94,8 @@ class EditCalls(RecordedCalls):
         if edit.version and edit.version != version_of(job):
             raise Conflict(f"job {job.id} was changed since you looked; look again, then edit")
         after, is_secret = self._edited(job, edit, await self.storage.cron.now())
+        if after.payload != job.payload:
+            await check_payload(self.storage, self.handlers, job.kind, after.payload)
         return await self._write_edit(job, after, edit.reason, is_secret=is_secret)
 
     async def _write_edit(

@@ -24,23 +24,43 @@ class Value(ABC):
     async def write(self, storage: Storage, target: str, text: str) -> None:
         """Write a text that :meth:`read` has returned."""
 
+    def is_same(self, now: str, recorded: str) -> bool:
+        """Return whether a recorded text says what is there now."""
+        return now == recorded
+
+
+_ALL = frozenset(QueueSettings.__struct_fields__)
+
+
+class _Recorded(QueueSettings, frozen=True, kw_only=True):
+    """The settings of a queue, and which of these an operator has set. Records of earlier releases
+    do not say so: all, then."""
+
+    overridden: frozenset[str] = _ALL
+
 
 class _Settings(Value):
     async def read(self, storage: Storage, target: str) -> str:
         states = {state.name: state for state in await storage.config.queues()}
-        return _text(states[target].settings) if target in states else ""
+        if target not in states:
+            return ""
+        state = states[target]
+        recorded = msgspec.structs.asdict(state.settings)
+        return _text(recorded | {"overridden": sorted(state.overridden)})
 
     async def write(self, storage: Storage, target: str, text: str) -> None:
-        settings = msgspec.json.decode(text or "{}", type=QueueSettings)
-        change = QueueChange(
-            max_workers=settings.max_workers,
-            cooldown=settings.cooldown,
-            retention=settings.retention,
-            retry=settings.retry,
-            dead_letter=settings.dead_letter,
-            objective=settings.objective,
-        )
-        await storage.config.set_queue(target, change)
+        recorded = msgspec.json.decode(text or "{}", type=_Recorded)
+        values = {name: getattr(recorded, name) for name in recorded.overridden & _ALL}
+        change = QueueChange(**values, back=_ALL - recorded.overridden)
+        await storage.config.set_queue(target, change if text else QueueChange(back=_ALL))
+
+    def is_same(self, now: str, recorded: str) -> bool:
+        if now == recorded or not now or not recorded:
+            return now == recorded
+        there, then = (msgspec.json.decode(each, type=_Recorded) for each in (now, recorded))
+        if '"overridden"' not in recorded:
+            there = msgspec.structs.replace(there, overridden=_ALL)
+        return there == then
 
 
 class _QueuePause(Value):

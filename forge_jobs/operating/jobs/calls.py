@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from forge_jobs.clients.forecasts import explained
 from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing
+from forge_jobs.handlers.preparing import check_request, unencrypted
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.actions import ActionState
 from forge_jobs.model.edges import Kin
@@ -41,6 +43,7 @@ from forge_jobs.operating.jobs.documents import (
     RevealedJob,
     Timeline,
 )
+from forge_jobs.operating.kinds.schemas import check_by_schema, described
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, Stats, read_stats
 from forge_jobs.operating.redaction import clean_events, clean_log, clean_state
 from forge_jobs.policy.timelines import spans_of, stage_at
@@ -53,6 +56,8 @@ _ASKED = 20
 
 class JobCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
+
+    handlers: HandlerRegistry | None
 
     async def list_jobs(
         self,
@@ -244,13 +249,40 @@ class JobCalls(RecordedCalls):
     # -- changes -----------------------------------------------------------------------------
 
     async def enqueue(self, request: EnqueueRequest) -> EnqueueOutcome:
-        """Store one job. See ``JobClient.enqueue``."""
+        """Store one job. See ``JobClient.enqueue``.
+
+        Where the program has no handler of the kind, what pods publish of the kind counts: the
+        schema of the payload, which fields are secret, and the options that are left out.
+
+        :raises InvalidInput: a value is wrong, or payloads of the kind are encrypted and the key is
+            not here
+        """
         self.actor.act("enqueue")
+        request = await self._completed(request)
         if self.actor.access.queues is not None:
             [job] = await self.client.prepared([request])
             self._may_use(job.queue)
             request = request.options(queue=job.queue)
         return await self.client.enqueue(request)
+
+    async def _completed(self, request: EnqueueRequest) -> EnqueueRequest:
+        check_request(request)
+        if request.handler_options is not None or (self.handlers and request.kind in self.handlers):
+            return request
+        entry = await described(self.storage, check_name("kind", request.kind))
+        if entry is None:
+            return request
+        if entry.is_encrypted and (self.handlers is None or self.handlers.encryption is None):
+            fix = "enqueue by a program with the handlers, which have the key"
+            raise InvalidInput("kind", "has encrypted payloads", fix)
+        check_by_schema(entry, unencrypted(request)[0].payload)
+        queue = entry.queue
+        if queue is None and request.queue is UNSET:
+            queue = await self.client.queue_of(request.kind)
+        defaults = structs.replace(entry.defaults, queue=queue)
+        # A key that is derived belongs to the kind, and not to another name of the kind.
+        kind = entry.kind if entry.unique is not None else request.kind
+        return structs.replace(request, kind=kind, handler_options=defaults)
 
     async def cancel_jobs(self, which: JobFilter, *, reason: str = "") -> Changed:
         """Cancel waiting jobs, and ask the owners of running ones to stop."""

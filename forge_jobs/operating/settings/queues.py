@@ -25,8 +25,12 @@ from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, widened
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, QueueStats, read_stats
 from forge_jobs.operating.settings.documents import Queues, QueueView, tag_of
+from forge_jobs.operating.settings.lines import SettingLines, lines_of
 from forge_jobs.operating.settings.serving import NO_COUNTS, service_by
 from forge_jobs.storage.protocols import Storage
+
+_ACTIONS = 1_000
+"""So many of the newest actions are searched for who has set what."""
 
 
 class CooldownEdit(Struct, frozen=True, kw_only=True):
@@ -54,6 +58,7 @@ class QueueEdit(Struct, frozen=True, kw_only=True):
 
     :param dead_letter: "" for no letters from now on
     :param objective: as ``95% within 30s``. "" for none from now on
+    :param from_code: names of settings that are the code's again, as ``("max_workers",)``
     """
 
     max_workers: int | None = None
@@ -62,6 +67,7 @@ class QueueEdit(Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
     dead_letter: str | None = None
     objective: str | None = None
+    from_code: tuple[str, ...] = ()
 
 
 async def read_queues(storage: Storage, states: Sequence[QueueState]) -> tuple[QueueView, ...]:
@@ -85,8 +91,25 @@ class QueueCalls(RecordedCalls):
         states = [each for each in await self.storage.config.queues() if self.actor.sees(each.name)]
         return Queues(await read_queues(self.storage, states))
 
+    async def queue_settings(self, name: str) -> SettingLines:
+        """Each setting of a queue: the value in force, the one of code, and who has set the value.
+
+        :raises NotFound: no such queue
+        """
+        self.actor.need(Right.READ)
+        check_name("queue", name)
+        self._may_see(name)
+        states = {state.name: state for state in await self.storage.config.queues()}
+        if name not in states:
+            raise NotFound(f"there is no queue {name!r}")
+        of_code = await self.storage.config.settings_of_code()
+        actions = await self.storage.jobs.actions(limit=_ACTIONS)
+        return lines_of(states[name], of_code.get(name), [each.action for each in actions])
+
     async def set_queue(self, name: str, edit: QueueEdit) -> QueueState:
         """Change settings of a queue. They stay over later deploys. Creates the queue.
+
+        What ``edit.from_code`` names is as code declares again, and follows later deploys.
 
         :raises InvalidInput: a value is wrong, or none is given
         """
@@ -202,6 +225,7 @@ def _change(settings: QueueSettings, edit: QueueEdit) -> QueueChange:
         retry=edit.retry,
         dead_letter=edit.dead_letter,
         objective=edit.objective,
+        back=frozenset(edit.from_code),
     )
 
 

@@ -15,6 +15,7 @@ from forge_jobs.clients.schedules import (
     trigger_now,
 )
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.model.names import check_name
@@ -22,6 +23,7 @@ from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, widened
+from forge_jobs.operating.kinds.schemas import check_payload
 from forge_jobs.operating.settings.documents import (
     Fires,
     Schedules,
@@ -67,6 +69,8 @@ class ScheduleEdit(Struct, frozen=True, kw_only=True):
 class ScheduleCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
+    handlers: HandlerRegistry | None
+
     async def list_schedules(self) -> Schedules:
         """All schedules and when they fire next, those that were deleted too."""
         self.actor.need(Right.READ)
@@ -86,6 +90,7 @@ class ScheduleCalls(RecordedCalls):
         spec = checked_spec(name, edit)
         if await self.storage.cron.get_schedule(name) is not None:
             raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
+        await check_payload(self.storage, self.handlers, spec.kind, spec.payload)
         queue = edit.queue or await self.client.queue_of(spec.kind)
         self._may_use(queue)
         spec = structs.replace(spec, queue=queue)
@@ -112,6 +117,8 @@ class ScheduleCalls(RecordedCalls):
         if "payload" in given and not is_encrypted(stored.spec.payload):
             kept, _ = with_secrets_of(spec.payload, stored.spec.payload, self._spec_marks(stored))
             spec = structs.replace(spec, payload=kept)
+        if given.keys() & {"payload", "kind"} and not is_encrypted(spec.payload):
+            await check_payload(self.storage, self.handlers, spec.kind, spec.payload)
         self._may_use(spec.queue)
         return self._view(
             await self._recorded(

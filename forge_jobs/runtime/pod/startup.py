@@ -17,6 +17,7 @@ from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 from forge_jobs.handlers.preparing import DEFAULT_QUEUE
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import Router, named_queues
+from forge_jobs.handlers.schema import published
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
@@ -144,7 +145,9 @@ async def read_store_time(plan: RuntimePlan) -> StoreTime:
 
 
 async def declare(plan: RuntimePlan, storage: Storage) -> None:
-    """Declare the queues, rate limits and schedules of the code. Settings of operators stay.
+    """Declare the queues, rate limits and schedules of the code, and describe the kinds.
+
+    Settings of operators stay.
 
     Called before each registration: a pod that is admitted finds the limits in force. A queue whose
     part of the store is silent is declared when the pod is admitted there.
@@ -163,6 +166,8 @@ async def declare(plan: RuntimePlan, storage: Storage) -> None:
         await storage.config.ensure_rate_limit(scope, limit)
     if plan.schedules:
         await ensure_schedules(storage.cron, plan.schedules)
+    if kinds := published(plan.handlers):
+        await storage.procs.publish_kinds(kinds)
 
 
 def connections_wanted(queues: int) -> int:

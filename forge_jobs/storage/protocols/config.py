@@ -21,12 +21,23 @@ class ConfigStore(Protocol):
     store_id: str
 
     async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
-        """Declare a queue from code. Settings that an operator has set stay as they are."""
+        """Declare a queue from code. Settings that an operator has set stay as they are.
+
+        The whole declaration is kept beside, see :meth:`settings_of_code`.
+        """
+        ...
+
+    async def settings_of_code(self) -> dict[str, QueueSettings]:
+        """Return what code has declared last, by queue. Queues that no code declares, or whose
+        declaration cannot be read, are left out."""
         ...
 
     async def set_queue(self, name: str, change: QueueChange) -> QueueState:
         """Store an operator's edit, and create the queue if unknown. Wakes beats and the
-        coordinator."""
+        coordinator.
+
+        The settings of ``change.back`` must become the code's again in the same step.
+        """
         ...
 
     async def set_paused(self, name: str, paused: bool) -> QueueState:

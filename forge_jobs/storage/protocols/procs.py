@@ -13,6 +13,7 @@ from forge_jobs.model.processes import (
     PodGauges,
     PodLease,
     PodState,
+    PublishedKind,
     SetBack,
     WorkerState,
 )
@@ -75,6 +76,21 @@ class ProcStore(AskedStore, Protocol):
 
         Where pods differ, a pod with a live lease goes before one without, and of those the pod
         that started last counts.
+        """
+        ...
+
+    async def publish_kinds(self, documents: Mapping[str, str]) -> None:
+        """Store what a pod says of its kinds, beside what others say of other kinds.
+
+        A document of before is replaced. Documents that were last published ``KINDS_KEPT`` ago are
+        removed.
+        """
+        ...
+
+    async def published_kinds(self, names: Sequence[str] | None = None) -> list[PublishedKind]:
+        """Return documents of kinds, by kind, also where no pod knows the kind any more.
+
+        :param names: None: all. Unknown names are left out
         """
         ...
 

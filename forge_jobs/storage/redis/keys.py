@@ -81,6 +81,7 @@ Under the base of the fleet
 ``schedules``         hash      name -> schedule, deleted ones too. ``due`` (zset) those that fire
 ``outbox``            hash      number -> what a schedule has fired and no queue has got yet.
                                 ``outbox_seq`` the last number
+``kinds``             hash      kind -> when a pod last described the kind, and how
 ``limits``            hash      scope -> rate limit and the state of its bucket
 ``rates``             hash      scope and key -> the bucket of a key of a rate limit
 ``rates_idle``        zset      the same, by when they are full

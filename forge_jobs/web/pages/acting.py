@@ -22,11 +22,11 @@ from forge_jobs.operating.actions.previews import Apply, read_token
 from forge_jobs.operating.actions.recording import VERBS
 from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.pods.documents import PodRequestView
-from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.schedules import ScheduleEdit
 from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
+from forge_jobs.web.pages.queue.settings import MAY_BE_EMPTY, document_of, edit_of, line_of
 from forge_jobs.web.pages.words import length, number
 from forge_jobs.web.problems import Refused
 
@@ -53,6 +53,11 @@ class _Meant(Struct, frozen=True, kw_only=True):
         return next((value for name, value in self.fields if name == key), "")
 
     @property
+    def changes(self) -> tuple[tuple[str, str], ...]:
+        """The parameters beside the name."""
+        return tuple(each for each in self.fields if each[0] != "name")
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """The ids of the jobs that were picked."""
         return tuple(value for name, value in self.fields if name == "id")
@@ -66,6 +71,8 @@ def _meant(visit: Visit) -> _Meant:
     if deed not in ACTION_DEEDS and not visit.actor.access.allows(deed.operation):
         raise Forbidden(visit.actor.name, deed.operation)
     fields = tuple(visit.request.query_params.multi_items())
+    if deed.operation == "set_queue":
+        fields = tuple(each for each in fields if each[1].strip() or each[0] in MAY_BE_EMPTY)
     return _Meant(deed=deed, fields=fields)
 
 
@@ -145,8 +152,8 @@ def _preview_of_name(
     visit: Visit, meant: _Meant, *, label: str = "", runs: Sequence[str] | None = None
 ) -> Shown:
     name = label or meant.value("name")
-    changes = {key: value for key, value in meant.fields if key != "name"}
-    said = "".join(f", {key.replace('_', ' ')} {value}" for key, value in changes.items())
+    changes = dict(meant.changes)
+    said = "".join(f", {_in_words(key, value)}" for key, value in meant.changes)
     times = None
     if changes.get("expression") and changes.get("timezone"):
         times = times_of(changes["expression"], changes["timezone"], visit.now)
@@ -190,9 +197,8 @@ def _command(meant: _Meant) -> str:
         words += meant.ids or ("--where", q, "--all-matching")
     else:
         words.append(meant.value("name"))
-        for key, value in meant.fields:
-            if key != "name":
-                words += [f"--{key.replace('_', '-')}", value]
+        for key, value in meant.changes:
+            words += [f"--{key.replace('_', '-')}", value]
     return shlex.join(words)
 
 
@@ -206,7 +212,9 @@ def _curl(meant: _Meant, request: Request, token: str) -> str:
         named = link("", meant.value("name"))
         route = route.replace("/{name}", named).replace("/{action_id}", named)
         route = route.replace("/{host_id}", named)
-        body = {key: _typed(value) for key, value in meant.fields if key != "name"}
+        body = {key: _typed(value) for key, value in meant.changes}
+        if meant.deed.operation == "set_queue":
+            body = document_of(edit_of(meant.changes))
     root = request.scope.get("root_path", "")
     words = ["curl", "-X", method, f"http://{request.url.netloc}{root}{API}{route}"]
     words += ["-H", "Authorization: Bearer TOKEN"]
@@ -220,15 +228,21 @@ def _python(meant: _Meant, token: str) -> str:
     """Return the line of a program with an ``operator`` that does the same."""
     if token:
         return f"await operator.apply_action(Apply(token={token!r}))"
-    changes = {key: _typed(value) for key, value in meant.fields if key != "name"}
-    edit = "ScheduleEdit" if meant.deed.operation == "set_schedule" else "QueueEdit"
-    said = ", ".join(f"{key}={value!r}" for key, value in changes.items())
-    more = f", {edit}({said})" if changes else ""
+    said = ", ".join(f"{key}={_typed(value)!r}" for key, value in meant.changes)
+    more = f", ScheduleEdit({said})" if said else ""
+    if meant.deed.operation == "set_queue":
+        more = f", {line_of(edit_of(meant.changes))}"
     return f"await operator.{meant.deed.operation}({meant.value('name')!r}{more})"
 
 
 def _typed(value: str) -> Any:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
+
+
+def _in_words(key: str, value: str) -> str:
+    if key == "from_code":
+        return f"{value.replace('_', ' ')} as in code"
+    return f"{key.replace('_', ' ')} {value or 'none'}"
 
 
 def _back(visit: Visit, meant: _Meant) -> str:
@@ -360,13 +374,7 @@ def _edit(meant: _Meant) -> list[Any]:
     """
     operation = meant.deed.operation
     if operation == "set_queue":
-        given = dict(meant.fields)
-        if "objective" in given:
-            return [QueueEdit(objective=given["objective"].strip())]
-        text = meant.value("max_workers")
-        if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise InvalidInput("max_workers", f"is {text[:40]!r}", "give a whole number")
-        return [QueueEdit(max_workers=int(text))]
+        return [edit_of(meant.changes)]
     if operation == "set_schedule":
         timezone = meant.value("timezone")
         return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]

@@ -71,6 +71,7 @@ async def jobs_page(visit: Visit) -> Shown:
             "page": page,
             "headline": _headline(page, q),
             "chips": _chips(mine),
+            "may_enqueue": visit.actor.access.allows("enqueue"),
             "completions": await _completions(visit, mine),
             "verbs": offered_for_jobs(
                 visit.actor.access, ((job.status, job.hold) for job in found)
@@ -153,6 +154,7 @@ async def job_page(visit: Visit) -> Shown:
             "pod_name": pods.get(job.host_id) or job.host_id[-6:],
             "verbs": offered_for_jobs(visit.actor.access, [(job.status, job.hold)]),
             "may_reveal": job.is_hidden and visit.actor.access.allows(REVEAL_JOB),
+            "may_enqueue": visit.actor.access.allows("enqueue"),
             "may_edit": may_edit(visit.actor.access, job.status),
             "payload": pretty(job.payload),
             "result": None if job.result is None else pretty(job.result),

@@ -1,10 +1,7 @@
 """The pages of queues: the list, and one queue."""
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-
-from msgspec import json
 
 from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
@@ -12,7 +9,6 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.metrics import HOUR, MINUTE
 from forge_jobs.model.series import SeriesAsk
 from forge_jobs.operating.access import Right
-from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.settings.queues import read_queues
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
@@ -25,6 +21,7 @@ from forge_jobs.web.pages.charts.spans import span_of
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.past.views import queues_then
+from forge_jobs.web.pages.queue.settings import settings_of
 from forge_jobs.web.pages.words import length, number, term
 
 _ZERO = timedelta(0)
@@ -84,6 +81,7 @@ async def queue_page(visit: Visit) -> Shown:
     over, _ = await over_time(visit, span_of(given, visit.now), name)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
     page = await visit.operator.list_jobs(waiting, order="due", limit=_LISTED)
+    lines = await visit.operator.queue_settings(name)
     objective = None
     if queue.settings.objective:
         stands = (await visit.operator.list_objectives()).objectives
@@ -99,7 +97,8 @@ async def queue_page(visit: Visit) -> Shown:
             "deeds": _deeds(visit, queue),
             "figures": _figures(visit, queue),
             **over,
-            "settings": _settings(queue, over["actions"], visit.now),
+            "settings": settings_of(lines),
+            "is_declared": lines.is_declared,
             "kinds": await _kinds(visit, name),
             "objective": _objective(objective) if objective else None,
             "may_set": visit.actor.access.allows("set_queue"),
@@ -206,47 +205,3 @@ async def _kinds(visit: Visit, queue: str) -> list[dict[str, Any]]:
     found.sort(key=lambda each: -each["seconds"])
     used = sum(each["seconds"] for each in found) or 1.0
     return [each | {"share": each["seconds"] / used} for each in found[:_LISTED]]
-
-
-def _settings(
-    queue: QueueView, actions: Iterable[ActionView], now: datetime
-) -> list[dict[str, str]]:
-    setters = _setters(queue.name, actions, now)
-    settings = queue.settings
-    kept = settings.retention
-
-    def by(name: str) -> str:
-        if name not in queue.overridden:
-            return "code or default"
-        return setters.get(name, "an operator")
-
-    cooldown = settings.cooldown
-    pauses = f"from {length(cooldown.base)} to {length(cooldown.cap)}"
-    rows = [
-        ("Max workers", number(settings.max_workers), "max_workers"),
-        ("Cool-down", f"{cooldown.mode}, {pauses}", "cooldown"),
-        ("Keep done", _kept(kept.done, kept.max_done), "retention"),
-        ("Keep dead", _kept(kept.dead, kept.max_dead), "retention"),
-        ("Keep cancelled", _kept(kept.cancelled, kept.max_cancelled), "retention"),
-        ("Retries", str(settings.retry or "exponential, where the handler says nothing"), "retry"),
-        ("Dead letters", settings.dead_letter or "none", "dead_letter"),
-        ("Objective", settings.objective or "none", "objective"),
-    ]
-    return [{"name": name, "value": value, "by": by(key)} for name, value, key in rows]
-
-
-def _setters(queue: str, actions: Iterable[ActionView], now: datetime) -> dict[str, str]:
-    """Return who has set which setting and when, as far as the newest actions tell."""
-    found: dict[str, str] = {}
-    for each in actions:
-        if each.verb != "set_queue" or each.target != queue or each.at is None:
-            continue
-        before, after = (json.decode(text or "{}") for text in (each.before, each.after))
-        for name in after:
-            if after[name] != before.get(name):
-                found.setdefault(name, f"{each.actor}, {length(now - each.at)} ago")
-    return found
-
-
-def _kept(age: timedelta, most: int | None) -> str:
-    return length(age) + ("" if most is None else f", at most {number(most)}")

@@ -10,6 +10,7 @@ from forge_jobs.web.pages.errors import error_page, errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
 from forge_jobs.web.pages.frame import View, page
 from forge_jobs.web.pages.job.editing import edit_page
+from forge_jobs.web.pages.job.enqueueing import enqueue_page
 from forge_jobs.web.pages.job.revealing import reveal_page
 from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
@@ -23,6 +24,7 @@ def page_routes(source: Source) -> list[Route]:
     judge = Judge()
     return [
         ASSETS,
+        page(source, judge, "/jobs/new", enqueue_page, ("GET", "POST")),
         *(page(source, judge, path, view) for path, view in _PAGES),
         page(source, judge, "/jobs/{job_id}/edit", edit_page, ("GET", "POST")),
         page(source, judge, "/jobs/{job_id}/reveal", reveal_page, ("GET", "POST")),

@@ -1,6 +1,6 @@
 """Queue settings, pauses and cool-downs. The rate limits are next door."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,27 +21,44 @@ from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.config import rate_keys, rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
+from forge_jobs.storage.salvage import declared_in
 
 _MaybeRecord = list[QueueRecord]
 """Return one name, or none where there is no such queue."""
 
 
 async def _declare(
-    database: Database, name: str, settings: Mapping[str, Any], *, by_operator: bool
+    database: Database,
+    name: str,
+    settings: Mapping[str, Any],
+    *,
+    declared: str = "",
+    back: Collection[str] = (),
 ) -> QueueState:
+    """Declare a queue, or edit one: nothing is ``declared`` then.
+
+    :param back: names of settings that are the code's again
+    """
     await note_queues(database, [name])
-    request = request_of(
-        "declare_queue",
-        defaults=DEFAULT_FIELDS,
-        settings=setting_fields(settings),
-        by_operator=by_operator,
-    )
     base = database.keys.queue(name)
-    # A pod declares many, and must not wait long for each that is silent.
-    found, silent = await database.run_some("declare_queue", {base: request}, QueueRecord)
-    if silent:
-        raise silent[base]
-    return found[base].state(name)
+    while True:
+        seen = await database.run_one("settings_of_code", base, [], str) if back else ""
+        of_code = declared_in(seen) or QueueSettings()
+        request = request_of(
+            "declare_queue",
+            defaults=DEFAULT_FIELDS,
+            settings=setting_fields(settings),
+            by_operator=not declared,
+            declared=declared,
+            back=setting_fields({key: getattr(of_code, key) for key in back}),
+            seen=seen,
+        )
+        # A pod declares many, and must not wait long for each that is silent.
+        found, silent = await database.run_some("declare_queue", {base: request}, _MaybeRecord)
+        if silent:
+            raise silent[base]
+        if found[base]:
+            return found[base][0].state(name)
 
 
 async def _change_known(database: Database, script: str, name: str, request: object) -> QueueState:
@@ -65,13 +82,17 @@ class RedisConfigStore:
         self._database = database
 
     async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
-        declared = msgspec.structs.asdict(settings)
-        return await _declare(self._database, name, declared, by_operator=False)
+        text = msgspec.json.encode(settings).decode()
+        fields = msgspec.structs.asdict(settings)
+        return await _declare(self._database, name, fields, declared=text)
+
+    async def settings_of_code(self) -> dict[str, QueueSettings]:
+        stored = await in_all_queues(self._database, "settings_of_code", [], str)
+        found = ((name, declared_in(text)) for name, text in sorted(stored.items()))
+        return {name: settings for name, settings in found if settings is not None}
 
     async def set_queue(self, name: str, change: QueueChange) -> QueueState:
-        fields = msgspec.structs.asdict(change)
-        wished = {key: value for key, value in fields.items() if value is not None}
-        return await _declare(self._database, name, wished, by_operator=True)
+        return await _declare(self._database, name, change.wished, back=change.back)
 
     async def set_paused(self, name: str, paused: bool) -> QueueState:
         return await _change_known(self._database, "pause_queue", name, [paused])

@@ -41,6 +41,7 @@ from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.fleet import allocations
 from forge_jobs.storage.redis.fleet.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.redis.fleet.kinds import KindCalls
 from forge_jobs.storage.redis.fleet.requests import RequestCalls
 from forge_jobs.storage.redis.fleet.set_back import bring_back_leases
 from forge_jobs.storage.salvage import UNREADABLE, no_pod, salvaged_pod
@@ -295,7 +296,7 @@ async def read_workers(database: Database, host_id: HostId | None) -> list[Worke
     return sorted(found.values(), key=lambda each: (each.host_id, each.queue, each.job_id))
 
 
-class RedisProcStore(RequestCalls):
+class RedisProcStore(RequestCalls, KindCalls):
     """The ``ProcStore`` on Redis."""
 
     def __init__(self, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The tables of operators' actions, and of requests to pods."""
+"""The tables of operators' actions, of requests to pods, and of what pods say of their kinds."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Table, text
 
@@ -56,3 +56,12 @@ pod_requests = Table(
     Column("answer", TEXT, nullable=False, server_default=""),
 )
 Index("forge_pod_requests_by_pod", pod_requests.c.host_id)
+
+kinds = Table(
+    "forge_kinds",
+    metadata,
+    Column("kind", TEXT, primary_key=True),
+    # JSON, for operators.
+    Column("document", TEXT, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
+)

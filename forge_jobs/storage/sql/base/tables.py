@@ -136,6 +136,8 @@ queues = Table(
     Column("dead_letter", TEXT, nullable=False, server_default=""),
     # As "95% within 30s", "" for none.
     Column("objective", TEXT, nullable=False, server_default=""),
+    # JSON of QueueSettings as code declared them last. NULL where no code did.
+    Column("declared", TEXT),
     postgresql_with=CHURNED,
 )
 

@@ -17,6 +17,7 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 from forge_jobs.storage.deleting import unknown_queue
+from forge_jobs.storage.salvage import declared_in
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -33,6 +34,11 @@ _ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
 _ONE_LOCKED = _ONE.with_for_update(key_share=True)
 _ALL = select(*STATE_COLUMNS)
 _BY_NAME = update(queues).where(queues.c.name == bindparam("queue"))
+_DECLARED = select(queues.c.declared)
+_NOTE_DECLARED = _BY_NAME.where(queues.c.declared.is_distinct_from(bindparam("text"))).values(
+    declared=bindparam("text")
+)
+_ALL_DECLARED = select(queues.c.name, queues.c.declared).where(queues.c.declared.is_not(None))
 _MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_version + 1)
 
 
@@ -64,23 +70,30 @@ def _ensure_queue(tx: Tx, name: str, settings: QueueSettings) -> QueueState:
     before = _locked(tx, name)
     declared = msgspec.structs.asdict(settings)
     _set_fields(tx, before, {key: declared[key] for key in declared.keys() - before.overridden})
+    text = msgspec.json.encode(settings).decode()
+    tx.execute(_NOTE_DECLARED, {"queue": name, "text": text})
     return _read(tx, name)
 
 
 def _set_queue(tx: Tx, name: str, change: QueueChange) -> QueueState:
     declare_queues(tx, [name])
     before = _locked(tx, name)
-    wished = {
-        key: value for key, value in msgspec.structs.asdict(change).items() if value is not None
-    }
-    _set_fields(tx, before, wished)
-    overridden = sorted(before.overridden | wished.keys())
+    wished = change.wished
+    of_code = _declared(tx, name) if change.back else QueueSettings()
+    back = {key: getattr(of_code, key) for key in change.back & before.overridden}
+    _set_fields(tx, before, wished | back)
+    overridden = sorted((before.overridden | wished.keys()) - change.back)
     tx.execute(
         _BY_NAME.values(overridden=msgspec.json.encode(overridden).decode()), {"queue": name}
     )
     tx.wake_beats()
     tx.wake_fleet()
     return _read(tx, name)
+
+
+def _declared(tx: Tx, name: str) -> QueueSettings:
+    stored = tx.execute(_DECLARED.where(queues.c.name == name)).scalar_one()
+    return declared_in(stored) or QueueSettings()
 
 
 def _change_known(tx: Tx, name: str, values: Mapping[str, Any]) -> QueueState:
@@ -102,6 +115,11 @@ def queue_states(tx: Tx) -> list[QueueState]:
     return sorted(states, key=lambda state: state.name)
 
 
+def _settings_of_code(tx: Tx) -> dict[str, QueueSettings]:
+    found = ((row.name, declared_in(row.declared)) for row in tx.execute(_ALL_DECLARED))
+    return {name: settings for name, settings in found if settings is not None}
+
+
 class SqlConfigStore:
     """The ``ConfigStore`` of the SQL backends."""
 
@@ -111,6 +129,9 @@ class SqlConfigStore:
 
     async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
         return await self._database.write(lambda tx: _ensure_queue(tx, name, settings))
+
+    async def settings_of_code(self) -> dict[str, QueueSettings]:
+        return await self._database.read(_settings_of_code)
 
     async def set_queue(self, name: str, change: QueueChange) -> QueueState:
         return await self._database.write(lambda tx: _set_queue(tx, name, change))

@@ -56,6 +56,7 @@ from forge_jobs.storage.sql.fleet import allocations, requests
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.gauges import gauges_of_hours, read_gauges, record_gauges
+from forge_jobs.storage.sql.fleet.kinds import KindCalls
 from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods, read_routes
 from forge_jobs.storage.sql.fleet.requests import RequestCalls
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
@@ -320,7 +321,7 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     return dropped
 
 
-class SqlProcStore(RequestCalls):
+class SqlProcStore(RequestCalls, KindCalls):
     """The ``ProcStore`` of the SQL backends."""
 
     def __init__(self, database: Database) -> None:

@@ -1,5 +1,6 @@
 """The form that edits a job: checked by the server, and what was typed stays."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -53,11 +54,11 @@ async def edit_page(visit: Visit) -> Shown:
         )
         action = await visit.operator.edit_job(job.id, edit)
     except InvalidInput as error:
-        kept = [_as_typed(each, typed, error) for each in shown]
+        kept = [as_typed(each, typed, error) for each in shown]
         beside = "" if any(each.problem for each in kept) else str(error)
         return _form(visit, job, kept, version=version, said=beside)
     except Conflict as error:
-        kept = [_as_typed(each, typed, None) for each in shown]
+        kept = [as_typed(each, typed, None) for each in shown]
         return _form(visit, job, kept, version=version, said=str(error))
     values = {
         "headline": "Done",
@@ -128,16 +129,20 @@ def _fields(job: JobView, *, is_whole: bool) -> list[Field]:
     return fields
 
 
-def _as_typed(field: Field, typed: Mapping[str, str], error: InvalidInput | None) -> Field:
+def as_typed(field: Field, typed: Mapping[str, str], error: InvalidInput | None) -> Field:
+    """Return the field with what was typed, and what is wrong with that."""
     problem = ""
-    if error is not None and error.field == field.name:
-        problem = f"{error.problem}; {error.fix}"
+    # A part of the payload is named as payload.name.
+    if error is not None and re.split(r"[.\[]", error.field, maxsplit=1)[0] == field.name:
+        where = error.field.removeprefix(field.name).lstrip(".")
+        problem = f"{where} {error.problem}; {error.fix}".lstrip()
     return msgspec.structs.replace(
-        field, text=_text(typed.get(field.name, field.text)), problem=problem
+        field, text=text_in(typed.get(field.name, field.text)), problem=problem
     )
 
 
-def _text(typed: str) -> str:
+def text_in(typed: str) -> str:
+    """Return what was typed, without the line ends of forms."""
     return typed.replace("\r\n", "\n").strip()
 
 
@@ -146,9 +151,9 @@ def _changed(typed: Mapping[str, str], shown: list[Field]) -> dict[str, Any]:
 
     :raises InvalidInput: names the field
     """
-    texts = {each.name: _text(typed.get(each.name, each.text)) for each in shown}
+    texts = {each.name: text_in(typed.get(each.name, each.text)) for each in shown}
     return {
-        each.name: _READERS[each.name](texts[each.name])
+        each.name: READERS[each.name](texts[each.name])
         for each in shown
         if texts[each.name] != each.text.strip()
     }
@@ -169,12 +174,16 @@ def _instant(name: str, text: str) -> datetime:
         raise InvalidInput(name, f"is {text[:40]!r}, not an instant", fix) from None
 
 
-def _length(text: str) -> timedelta:
+def length_in(text: str, name: str = "timeout") -> timedelta:
+    """Return the duration of a text.
+
+    :raises InvalidInput: names the field
+    """
     try:
         return parse_duration(text)
     except (ValueError, OverflowError) as error:
         problem, _, fix = str(error).partition("; ")
-        raise InvalidInput("timeout", problem, fix or "give one like 90s") from None
+        raise InvalidInput(name, problem, fix or "give one like 90s") from None
 
 
 def _texts(text: str) -> dict[str, str]:
@@ -184,12 +193,12 @@ def _texts(text: str) -> dict[str, str]:
         raise InvalidInput("metadata", "is no object of texts", 'give {"key":"text"}') from None
 
 
-_READERS: dict[str, Any] = {
+READERS: dict[str, Any] = {
     "priority": lambda text: _number("priority", text),
     "due_at": lambda text: _instant("due_at", text),
     "expires_at": lambda text: _instant("expires_at", text) if text else None,
     "max_attempts": lambda text: _number("max_attempts", text) if text else None,
-    "timeout": lambda text: _length(text) if text else None,
+    "timeout": lambda text: length_in(text) if text else None,
     "tags": lambda text: tuple(tag.strip() for tag in text.split(",") if tag.strip()),
     "metadata": _texts,
     "payload": lambda text: msgspec.Raw(text.encode("utf-8", "replace")),

@@ -34,13 +34,20 @@ class ReferenceConfig:
         queue = self._world.declare(name)
         declared = asdict(settings)
         self._set(queue, {key: declared[key] for key in declared.keys() - queue.overridden})
+        queue.declared = settings
         return self._world.queue_state(queue)
+
+    def settings_of_code(self) -> dict[str, QueueSettings]:
+        queues = sorted(self._world.queues.items())
+        return {name: queue.declared for name, queue in queues if queue.declared is not None}
 
     def set_queue(self, name: str, change: QueueChange) -> QueueState:
         queue = self._world.declare(name)
-        wished = {key: value for key, value in asdict(change).items() if value is not None}
-        self._set(queue, wished)
+        of_code = asdict(queue.declared or QueueSettings())
+        wished = change.wished
+        self._set(queue, wished | {key: of_code[key] for key in change.back & queue.overridden})
         queue.overridden |= wished.keys()
+        queue.overridden -= change.back
         return self._world.queue_state(queue)
 
     def _set(self, queue: ModelQueue, wished: dict[str, Any]) -> None:

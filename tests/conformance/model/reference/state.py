@@ -212,6 +212,7 @@ class ModelQueue:
     name: str
     settings: QueueSettings = field(default_factory=QueueSettings)
     overridden: frozenset[str] = frozenset()
+    declared: QueueSettings | None = None
     paused_since: datetime | None = None
     cooldown_until: datetime | None = None
     cooldown_level: int = 0

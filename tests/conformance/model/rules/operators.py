@@ -54,6 +54,7 @@ _CHANGES = (
     QueueChange(retention=Retention(done=timedelta(0), dead=timedelta(0))),
     QueueChange(retention=Retention(max_done=1, max_dead=0, max_cancelled=1)),
     QueueChange(retention=Retention()),
+    QueueChange(back=frozenset({"max_workers", "retention"})),
 )
 
 _DAY = timedelta(days=1)

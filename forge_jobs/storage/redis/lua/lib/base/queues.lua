@@ -2,7 +2,8 @@
 --
 -- Hash 'queue': max_workers, paused (since when), cooldown_until, cooldown_level, cooldown_quiet,
 -- keep_done, keep_dead, keep_cancelled (microseconds), version (of the allocation), kinds_version,
--- handover_seq, dead_letter (a queue's name), objective (a text, opaque here). cooldown, retention, retry are JSON, opaque here.
+-- handover_seq, dead_letter (a queue's name), objective (a text, opaque here). cooldown, retention, retry and
+-- declared (all that code declared last) are JSON, opaque here.
 -- set_<setting> ('1') marks a setting that an operator has set. waits: until when callers wait for jobs,
 -- see wakes.
 

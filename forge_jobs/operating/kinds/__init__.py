@@ -1,0 +1,1 @@
+"""Kinds of jobs, as pods describe them."""
