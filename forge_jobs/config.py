@@ -24,6 +24,7 @@ from forge_jobs.setting_values import (
     as_count,
     as_duration,
     as_flag,
+    as_names,
     as_number,
     as_processes,
     as_router,
@@ -182,6 +183,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param event_loop: of the ``worker`` command. ``auto`` is uvloop where uvloop is installed
     :param log: ``FORGE_LOG``
     :param log_jobs: a line for every job that the ``worker`` command ends
+    :param redact: names of fields that commands and the dashboard hide, as ``Operator`` does
     :param runtime: each field has a variable of its own, as ``FORGE_LEASE=15s``
     """
 
@@ -201,6 +203,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     log: LogLevel = "INFO"
     log_format: LogFormat = "text"
     log_jobs: bool = True
+    redact: tuple[str, ...] = ()
     runtime: RuntimeSettings = RuntimeSettings()
 
     @property
@@ -311,4 +314,5 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "log": as_choice(*cast(Any, LogLevel).__args__),
     "log_format": as_choice(*cast(Any, LogFormat).__args__),
     "log_jobs": as_flag,
+    "redact": as_names,
 } | {name: as_count if kind is int else as_duration for name, kind in _RUNTIME_FIELDS.items()}

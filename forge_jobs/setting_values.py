@@ -96,6 +96,18 @@ def as_text(value: object) -> str:
     return value.strip()
 
 
+def as_names(value: object) -> tuple[str, ...]:
+    """Read names, as ``"password,card.number"`` or a list of texts.
+
+    :raises ValueError: the value is something else
+    """
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    if isinstance(value, list):
+        return tuple(as_text(each) for each in value)
+    raise ValueError(f"is {a_type(value)}; give names like password,card.number")
+
+
 def as_router(value: object) -> str:
     """Read the reference of a router.
 

@@ -200,18 +200,23 @@ def with_operator(
     """Run ``work`` with the operator of this command line. See :func:`with_store`."""
 
     async def operated(storage: Storage) -> T:
-        async with as_operator(storage, handlers=handlers, router=router) as operator:
+        operator = as_operator(storage, handlers=handlers, router=router, redact=deployment.redact)
+        async with operator:
             return await work(operator)
 
     return with_store(deployment, operated, create=create)
 
 
 def as_operator(
-    storage: Storage, *, handlers: HandlerRegistry | None = None, router: Router | None = None
+    storage: Storage,
+    *,
+    handlers: HandlerRegistry | None = None,
+    router: Router | None = None,
+    redact: tuple[str, ...] = (),
 ) -> Operator:
     """The operator of this command line: who can open the store may do everything."""
     actor = Actor(name=_user(), surface="command", access=ALL)
-    return Operator(storage, actor, handlers=handlers, router=router)
+    return Operator(storage, actor, handlers=handlers, router=router, redact=redact)
 
 
 def _user() -> str:

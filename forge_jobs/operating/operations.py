@@ -46,6 +46,7 @@ _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}
 OPERATIONS: tuple[Operation, ...] = (
     _read("list_jobs", "jobs list", "/jobs", "/jobs"),
     _read("export_jobs", "export", "/jobs/export", "/jobs"),
+    _read("job_hints", "jobs hints", "/jobs/hints", "/jobs"),
     _read("count_jobs", "jobs count", "/jobs/count", "/jobs"),
     _read("get_job", "jobs show", _JOB, _OF_JOB),
     _read("explain_job", "explain", f"{_JOB}/explain", _OF_JOB),

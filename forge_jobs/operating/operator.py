@@ -13,6 +13,7 @@ from forge_jobs.operating.board.calls import BoardCalls
 from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.jobs.exporting import ExportCalls
+from forge_jobs.operating.jobs.hints import HintCalls
 from forge_jobs.operating.kinds.calls import KindCalls
 from forge_jobs.operating.pods.calls import PodCalls
 from forge_jobs.operating.redaction import Redaction
@@ -27,6 +28,7 @@ from forge_jobs.storage.protocols import Storage, check_storage
 class Operator(
     JobCalls,
     ExportCalls,
+    HintCalls,
     ErrorCalls,
     KindCalls,
     ActionCalls,

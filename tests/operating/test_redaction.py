@@ -75,6 +75,8 @@ READS: dict[str, Callable[[Operator, JobId, str], Awaitable[Any]]] = {
     "get_job": lambda boss, job, _: boss.get_job(job),
     "explain_job": lambda boss, job, _: boss.explain_job(job),
     "job_timeline": lambda boss, job, _: boss.job_timeline(job),
+    "job_kin": lambda boss, job, _: boss.job_kin(job),
+    "job_hints": lambda boss, _, __: boss.job_hints("error:"),
     "job_log": lambda boss, job, _: boss.job_log(job),
     "job_progress": lambda boss, job, _: boss.job_progress(job),
     "job_result": lambda boss, job, _: boss.job_result(job),

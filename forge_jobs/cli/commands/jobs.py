@@ -12,6 +12,7 @@ from ulid import ULID
 
 from forge_jobs.cli.commands.job_logs import logs
 from forge_jobs.cli.commands.operating.edit import edit
+from forge_jobs.cli.commands.operating.hints import hints
 from forge_jobs.cli.commands.operating.kin import kin
 from forge_jobs.cli.commands.operating.reveal import reveal
 from forge_jobs.cli.commands.operating.timeline import timeline
@@ -52,6 +53,7 @@ jobs.add_command(edit)
 jobs.add_command(reveal)
 jobs.add_command(timeline)
 jobs.add_command(kin)
+jobs.add_command(hints)
 
 
 @jobs.command("list")

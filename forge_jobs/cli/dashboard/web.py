@@ -79,7 +79,7 @@ _users_option: Callable[[Callable[..., T]], Callable[..., T]] = click.option(
     default="",
     envvar="FORGE_WEB_REDACT",
     metavar="NAME,...",
-    help="Fields that are hidden, as password,card.number (FORGE_WEB_REDACT).",
+    help="Fields to hide, as password,card.number (FORGE_WEB_REDACT, else FORGE_REDACT).",
 )
 @deployment_options
 @click.pass_context
@@ -108,7 +108,7 @@ def web(
         port=port,
         users=users,
         allowed_hosts=_names(allowed),
-        redact=_names(redact),
+        redact=_names(redact) or deployment.redact,
         proxy_header=proxy_header,
         proxy_from=_names(proxy_from),
     )

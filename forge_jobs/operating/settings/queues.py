@@ -92,7 +92,7 @@ class QueueCalls(RecordedCalls):
         return Queues(await read_queues(self.storage, states))
 
     async def queue_settings(self, name: str) -> SettingLines:
-        """Each setting of a queue: the value in force, the one of code, and who has set the value.
+        """Settings of a queue: each value in force, that of code, and who has set the value.
 
         :raises NotFound: no such queue
         """

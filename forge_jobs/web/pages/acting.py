@@ -26,7 +26,7 @@ from forge_jobs.operating.settings.schedules import ScheduleEdit
 from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
-from forge_jobs.web.pages.queue.settings import MAY_BE_EMPTY, document_of, edit_of, line_of
+from forge_jobs.web.pages.queue import settings as of_queue
 from forge_jobs.web.pages.words import length, number
 from forge_jobs.web.problems import Refused
 
@@ -72,7 +72,9 @@ def _meant(visit: Visit) -> _Meant:
         raise Forbidden(visit.actor.name, deed.operation)
     fields = tuple(visit.request.query_params.multi_items())
     if deed.operation == "set_queue":
-        fields = tuple(each for each in fields if each[1].strip() or each[0] in MAY_BE_EMPTY)
+        fields = tuple(
+            each for each in fields if each[1].strip() or each[0] in of_queue.MAY_BE_EMPTY
+        )
     return _Meant(deed=deed, fields=fields)
 
 
@@ -153,7 +155,7 @@ def _preview_of_name(
 ) -> Shown:
     name = label or meant.value("name")
     changes = dict(meant.changes)
-    said = "".join(f", {_in_words(key, value)}" for key, value in meant.changes)
+    said = "".join(f", {of_queue.in_words(key, value)}" for key, value in meant.changes)
     times = None
     if changes.get("expression") and changes.get("timezone"):
         times = times_of(changes["expression"], changes["timezone"], visit.now)
@@ -214,7 +216,7 @@ def _curl(meant: _Meant, request: Request, token: str) -> str:
         route = route.replace("/{host_id}", named)
         body = {key: _typed(value) for key, value in meant.changes}
         if meant.deed.operation == "set_queue":
-            body = document_of(edit_of(meant.changes))
+            body = of_queue.document_of(of_queue.edit_of(meant.changes))
     root = request.scope.get("root_path", "")
     words = ["curl", "-X", method, f"http://{request.url.netloc}{root}{API}{route}"]
     words += ["-H", "Authorization: Bearer TOKEN"]
@@ -231,18 +233,12 @@ def _python(meant: _Meant, token: str) -> str:
     said = ", ".join(f"{key}={_typed(value)!r}" for key, value in meant.changes)
     more = f", ScheduleEdit({said})" if said else ""
     if meant.deed.operation == "set_queue":
-        more = f", {line_of(edit_of(meant.changes))}"
+        more = f", {of_queue.line_of(of_queue.edit_of(meant.changes))}"
     return f"await operator.{meant.deed.operation}({meant.value('name')!r}{more})"
 
 
 def _typed(value: str) -> Any:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
-
-
-def _in_words(key: str, value: str) -> str:
-    if key == "from_code":
-        return f"{value.replace('_', ' ')} as in code"
-    return f"{key.replace('_', ' ')} {value or 'none'}"
 
 
 def _back(visit: Visit, meant: _Meant) -> str:
@@ -374,7 +370,7 @@ def _edit(meant: _Meant) -> list[Any]:
     """
     operation = meant.deed.operation
     if operation == "set_queue":
-        return [edit_of(meant.changes)]
+        return [of_queue.edit_of(meant.changes)]
     if operation == "set_schedule":
         timezone = meant.value("timezone")
         return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]

@@ -93,13 +93,26 @@
     const list = document.getElementById(input.dataset.complete);
     if (!list) continue;
     const words = all("option", list).map((option) => option.value);
+    let asking = 0;
     input.setAttribute("list", list.id);
     input.addEventListener("input", () => {
       const cut = input.value.lastIndexOf(" ") + 1;
       const start = input.value.slice(0, cut);
       const word = input.value.slice(cut);
       const fitting = word ? words.filter((each) => each.startsWith(word)).slice(0, 20) : [];
-      list.replaceChildren(...fitting.map((each) => new Option(start + each, start + each)));
+      const offer = (found) => list.replaceChildren(...found.map((each) => new Option(start + each, start + each)));
+      offer(fitting);
+      // Names come from the store: the page holds the first of them only.
+      clearTimeout(asking);
+      if (!word.includes(":")) return;
+      const line = input.value;
+      asking = setTimeout(async () => {
+        try {
+          const answer = await fetch(`${input.dataset.hints}?line=${encodeURIComponent(line)}`);
+          const words = answer.ok ? (await answer.json()).words : [];
+          if (words.length && input.value === line) offer(words);
+        } catch { /* The words of the page stay. */ }
+      }, 150);
     });
   }
 

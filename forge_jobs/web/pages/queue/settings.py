@@ -177,6 +177,13 @@ _READERS: Mapping[str, Callable[[str, str], Any]] = {
 }
 
 
+def in_words(name: str, text: str) -> str:
+    """Return a field of a change as the headline of a preview says."""
+    if name == "from_code":
+        return f"{text.replace('_', ' ')} as in code"
+    return f"{name.replace('_', ' ')} {text or 'none'}"
+
+
 def document_of(edit: Struct) -> dict[str, Any]:
     """Return the body that asks for the same over HTTP."""
     found = {}
