@@ -23,7 +23,7 @@ async def words(storage: Storage, line: str, **access: Any) -> list[str]:
 
 @pytest.fixture
 async def filled(storage: Storage) -> Storage:
-    for name in ("gh", "ghost", "a b"):
+    for name in ("gh", "ghost", "a+b"):
         await storage.config.ensure_queue(name, QueueSettings())
     await storage.procs.publish_kinds({"mail.send": "{"})
     await register(storage, kinds=("card.charge", "mail.send"))
@@ -35,8 +35,8 @@ async def test_the_last_word_is_completed(filled: Storage) -> None:
     assert await words(filled, "status:dead -sta") == ["status:dead -status:"]
     assert await words(filled, "queue:g") == ["queue:gh", "queue:ghost"]
     assert await words(filled, "queue:gh,ghos") == ["queue:gh,ghost"]
-    assert await words(filled, 'error:"card declined" queue:A')[0] == (
-        'error:"card declined" queue:"a b"'
+    assert (await words(filled, 'error:"card declined" queue:A'))[0] == (
+        'error:"card declined" queue:"a+b"'
     )
     assert await words(filled, "kind:charge") == ["kind:card.charge"]
     assert await words(filled, "-status:de") == ["-status:dead"]

@@ -24,6 +24,8 @@ class Viewing:
         self.started: dict[str, Any] = {}
         self.sent: asyncio.Queue[bytes] = asyncio.Queue(_ROOM)
         self.left = asyncio.Event()
+        self.ended = asyncio.Event()
+        """The application has returned."""
 
     @property
     def status(self) -> int:
@@ -76,6 +78,7 @@ async def viewing(
         "server": ("localhost", 80),
     }
     calling = asyncio.ensure_future(app(scope, view.receive, view.send))
+    calling.add_done_callback(lambda _: view.ended.set())
     try:
         await wait_until(lambda: view.started or calling.done(), description="the answer begins")
         yield view

@@ -12,11 +12,11 @@ from forge_jobs.operating.access import ALL
 from forge_jobs.operating.live.reading import EVERY
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
-from forge_jobs.web.live.hub import Hub, Viewer
+from forge_jobs.web.live.hub import Hub, Viewer, end_streams
 from forge_jobs.web.source import Source
 from tests.support.factories import enqueue_one
 from tests.support.faulty import Faults, faulty
-from tests.support.waiting import wait_until
+from tests.support.waiting import IN_PROCESS, wait_until
 from tests.web.conftest import ADA, client_of
 from tests.web.streaming import viewing
 
@@ -218,3 +218,14 @@ async def test_two_dashboards_of_a_process_share_no_viewers(sqlite: Storage) -> 
     apps = [dashboard(sqlite, authorize=local) for _ in range(2)]
     async with viewing(apps[0]) as one, viewing(apps[1]) as two:
         assert [(await view.event())[1]["whole"] for view in (one, two)] == [True, True]
+
+
+async def test_a_server_that_is_about_to_stop_ends_streams_at_once(sqlite: Storage) -> None:
+    app = dashboard(sqlite, authorize=lambda _: ADA)
+    async with viewing(app) as first, viewing(app) as second:
+        await first.event()
+        await second.event()
+        end_streams()
+        async with asyncio.timeout(IN_PROCESS):
+            await first.ended.wait()
+            await second.ended.wait()

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -23,6 +24,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.web.access import Authorize
 from forge_jobs.web.alone.sign_in import Proxy, SignIn
 from forge_jobs.web.application import dashboard
+from forge_jobs.web.live.hub import end_streams
 
 logger = reporter(__name__)
 
@@ -185,7 +187,15 @@ async def _pause() -> None:
         return
 
 
-class _Server(uvicorn.Server):
+class _Ending(uvicorn.Server):
+    """A server whose live streams end at once when a stop is asked for."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        end_streams()
+
+
+class _Server(_Ending):
     """A server that stops at a signal, and lets the program close the store afterwards."""
 
     @contextlib.contextmanager
@@ -200,7 +210,7 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-class _Beside(uvicorn.Server):
+class _Beside(_Ending):
     """A server in a program that has its own signals."""
 
     @contextlib.contextmanager

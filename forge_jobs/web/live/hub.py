@@ -1,6 +1,7 @@
 """A reader of the store for all viewers of a process, who get the newest state, no backlog."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator, Sequence
 
 import anyio
@@ -37,6 +38,17 @@ _FRESH = 3 * EVERY
 
 RETRY_AFTER = 30
 """Seconds after which a viewer who found no place may try again."""
+
+
+_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()
+
+
+def end_streams() -> None:
+    """End the streams of this event loop at once, for a server that is about to stop."""
+    loop = asyncio.get_running_loop()
+    for hub in _hubs:
+        if hub.loop is loop:
+            hub.closing.set()
 
 
 class Viewer(Struct, eq=False):
@@ -77,6 +89,9 @@ class Hub:
         self._written: dict[tuple[Access, int], bytes] = {}
         self._read_at = float("-inf")
         self._lost = ""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that serves the viewers. None before the first."""
+        _hubs.add(self)
 
     @property
     def is_reading(self) -> bool:
@@ -137,6 +152,7 @@ class Hub:
 
     def _start(self) -> None:
         if self._task is None:
+            self.loop = asyncio.get_running_loop()
             # The state of viewers before is out of date.
             self._read_at = float("-inf")
             self._task = asyncio.ensure_future(self._run())
