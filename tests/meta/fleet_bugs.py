@@ -113,9 +113,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "override of an equal value forgotten",
         "config_store",
         "config/store",
-        "sorted(before.overridden | wished.keys())",
-        "sorted(before.overridden | {k for k in wished if getattr(before.settings, k) != wish"
-        "ed[k]})",
+        "(before.overridden | wished.keys())",
+        "(before.overridden | {k for k in wished if getattr(before.settings, k) != wished[k]})",
     ),
     _bug(
         "pause wakes nobody",

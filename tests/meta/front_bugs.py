@@ -121,7 +121,7 @@ FRONT_BUGS = (
     ),
     _bug(
         "queue: every setting of a change names who made the change",
-        "web/pages/queues.py",
+        "operating/settings/lines.py",
         "if after[name] != before.get(name):",
         "if True:",
         "queue_page.py::test_a_setting_names_who_has_set_it",

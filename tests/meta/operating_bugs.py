@@ -185,7 +185,7 @@ SHOWN = tuple(
             '("--all",)',
         ),
         ("the request of a preview is another one", '"apply_action" if token else', ""),
-        ("the line of Python leaves the change out", "if changes else", "if not changes else"),
+        ("the line of Python leaves the change out", "if said else", "if not said else"),
     )
 )
 
@@ -371,7 +371,7 @@ ACTIONS = (
     _bug(
         "undo: what was changed since is overwritten",
         "actions/calls",
-        "if now != action.after:",
+        "if not value.is_same(now, action.after):",
         "if not now:",
         "actions.py::test_an_undo_refuses_what_somebody_has_changed_since",
     ),

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from forge_jobs.errors import Forbidden, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.schema import KindEntry
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.failures.fingerprints import error_group
@@ -63,6 +64,11 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
     jobs: dict[str, JobId] = {}
     for queue in (OPEN, CLOSED):
         await storage.config.set_queue(queue, QueueChange(max_workers=2))
+        entry = KindEntry(
+            kind=f"{queue}.kind", aliases=(), description="", queue=queue, priority=0,
+            max_attempts=1, timeout=None, tags=(), is_async=True, payload_schema={},
+        )  # fmt: skip
+        await storage.procs.publish_kinds({entry.kind: msgspec.json.encode(entry).decode()})
         text = msgspec.json.encode({"token": SECRET}).decode()
         jobs[queue] = await enqueue_one(
             storage, queue=queue, kind=f"{queue}.kind", payload=text, metadata='{"a": "swordfish"}'
@@ -119,6 +125,10 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "count_jobs": (),
         "edit_job": (jobs[queue], JobEdit(priority=3)),
         "reveal_job": (jobs[queue],),
+        "job_hints": ("kind:",),
+        "list_kinds": (),
+        "get_kind": (f"{queue}.kind",),
+        "queue_settings": (queue,),
         "list_errors": (),
         "get_error": (queue, jobs[f"group of {queue}"]),
         "what_if": (queue,),
