@@ -3,17 +3,20 @@
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from forge_jobs.errors import Conflict, Unavailable
 from forge_jobs.model.actions import Action, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import QueueSettings, QueueState
+from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.actions.continuing import Continuing
 from forge_jobs.operating.actions.editing import JobEdit
+from forge_jobs.operating.operator import Operator
 from forge_jobs.storage.protocols import Storage
 from tests.operating.test_actions import QUEUE, boss, several
-from tests.support.factories import get_job
+from tests.support.factories import get_job, new_job
 
 pytestmark = pytest.mark.anyio
 
@@ -133,6 +136,41 @@ async def test_an_edit_without_an_answer_is_settled_by_what_the_job_has(
             assert (record.state, record.after) == (ActionState.ABORTED, record.before)
             assert (await ada.job_timeline(job_id)).deeds == ()
     assert (await get_job(storage, job_id)).priority == 0
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize("pin", ["2222", "1111"], ids=["hidden", "beside"])
+async def test_an_edit_of_hidden_fields_is_settled_by_what_the_job_has(
+    sqlite_storage: Storage, monkeypatch: pytest.MonkeyPatch, is_made: bool, pin: str
+) -> None:
+    storage = sqlite_storage
+    job = new_job(payload='{"pin":"1111","n":1}')
+    await storage.jobs.enqueue([job])
+    really = storage.jobs.edit
+
+    async def without_answer(*given: Any, **named: Any) -> None:
+        if is_made:
+            await really(*given, **named)
+        raise Unavailable("the answer was lost")
+
+    monkeypatch.setattr(storage.jobs, "edit", without_answer)
+    actor = Actor(name="ada", access=ALL)
+    n = 1 if pin == "2222" else 2
+    wanted = f'{{"pin":"{pin}","n":{n}}}'
+    async with Operator(storage, actor, redact=("pin",)) as ada:
+        with pytest.raises(Unavailable):
+            await ada.edit_job(job.id, JobEdit(payload=Raw(wanted.encode())))
+        # The program that goes on knows no hidden names.
+        looking = Continuing(storage)
+        assert [await looking.go_on_once() for _ in range(2)] == [0, 1]
+        [record] = (await ada.list_actions()).actions
+    assert record.state is (ActionState.DONE if is_made else ActionState.ABORTED)
+    has = (await get_job(storage, job.id)).payload
+    assert has == (wanted if is_made else '{"pin":"1111","n":1}')
+    for text in (record.before, record.after):
+        assert "seal" not in text
+        assert "1111" not in text
+        assert "2222" not in text
 
 
 async def test_an_edit_that_came_too_late_has_a_record_that_says_so(

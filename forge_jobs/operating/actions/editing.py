@@ -1,5 +1,6 @@
 """Edits of a job that waits, with a record of the old and new values."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -69,6 +70,9 @@ class _Recorded(_Content, frozen=True, kw_only=True, omit_defaults=True):
     secrets: str = ""
     """"changed" when the edit has written another secret, which no record keeps."""
 
+    seal: str = ""
+    """A hash of a payload that the record shows in part only. No surface shows the hash."""
+
 
 class EditCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
@@ -110,7 +114,9 @@ class EditCalls(RecordedCalls):
             target=job.id,
             concerns=(job.queue,),
             before=_record(before, changed, self._marks(job)),
-            after=_record(after, changed, self._marks(job, after), is_secret=is_secret),
+            after=_record(
+                after, changed, self._marks(job, after), is_secret=is_secret, sealed_for=job.id
+            ),
             reason=reason,
             undoes=undoes,
         )
@@ -156,7 +162,7 @@ class EditCalls(RecordedCalls):
             action = structs.replace(
                 action,
                 before=self.redaction.document(action.before),
-                after=self.redaction.document(action.after),
+                after=self.redaction.document(_unsealed(action.after)),
             )
         view: ActionView = widened(
             ActionView,
@@ -240,17 +246,43 @@ class EditCalls(RecordedCalls):
 
 
 async def is_edited(storage: Storage, action: Action) -> bool:
-    """Return whether a job has what an edit asked for. False where the record hides a secret."""
+    """Return whether a job has what an edit asked for, also where the record hides a part."""
     job_id = JobId(action.target)
     job = (await storage.jobs.get([job_id])).get(job_id)
     new = msgspec.json.decode(action.after, type=_Recorded)
-    return job is not None and not new.secrets and _has(job, new, action.after)
+    if job is None:
+        return False
+    if not new.seal:
+        return not new.secrets and _has(job, new, action.after)
+    rest = structs.replace(new, payload=UNSET, secrets="", seal="")
+    text = msgspec.json.encode(rest).decode()
+    return new.seal == _seal(job.payload, job.id) and _has(job, rest, text)
+
+
+def _seal(payload: str, job_id: str) -> str:
+    salt = job_id.encode()[-hashlib.blake2b.SALT_SIZE :]
+    return hashlib.blake2b(payload.encode(), digest_size=16, salt=salt).hexdigest()
+
+
+def _unsealed(text: str) -> str:
+    """Return what an edit has written, as surfaces show that."""
+    if '"seal"' not in text:
+        return text
+    try:
+        recorded = msgspec.json.decode(text, type=_Recorded)
+    except msgspec.MsgspecError:
+        # Of another verb.
+        return text
+    if not recorded.seal:
+        return text
+    return msgspec.json.encode(structs.replace(recorded, seal="")).decode()
 
 
 def _has(job: Job, recorded: _Recorded, text: str, redaction: Redaction = NO_REDACTION) -> bool:
     """Return whether a job has what the text of a record says."""
     marks = redaction.marks(job.payload, job.metadata)
-    return _record(content_of(job), _names(recorded), marks) == redaction.document(text)
+    has = _record(content_of(job), _names(recorded), marks)
+    return has == redaction.document(_unsealed(text))
 
 
 def _names(recorded: _Recorded) -> tuple[str, ...]:
@@ -273,13 +305,18 @@ def _record(
     metadata: Mapping[str, str],
     *,
     is_secret: bool = False,
+    sealed_for: str = "",
 ) -> str:
     values: dict[str, Any] = {name: getattr(content, name) for name in names}
+    seal = ""
     if "payload" in values:
-        values["payload"] = msgspec.Raw(readable(content.payload, metadata).encode())
+        shown = readable(content.payload, metadata)
+        if sealed_for and shown != content.payload:
+            seal = _seal(content.payload, sealed_for)
+        values["payload"] = msgspec.Raw(shown.encode())
     if "metadata" in values:
         values["metadata"] = {
             key: text for key, text in content.metadata.items() if key not in OURS
         }
-    recorded = _Recorded(**values, secrets="changed" if is_secret else "")
+    recorded = _Recorded(**values, secrets="changed" if is_secret else "", seal=seal)
     return msgspec.json.encode(recorded).decode()
