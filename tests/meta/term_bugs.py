@@ -64,7 +64,7 @@ TERM_BUGS: tuple[Bug, ...] = (
     _of_sql(
         "a search that has read its share says that there is no more",
         "filters",
-        "if len(places) == read and len(matching) < limit:",
+        "if len(places) == read and len(matching) < self._limit:",
         "if False:",
     ),
     _of_redis("what is excluded is meant", _LUA, "      return not how\n", "      return true\n"),
