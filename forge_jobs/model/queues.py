@@ -204,8 +204,9 @@ class RateLimit(Struct, frozen=True):
 class TokenGrant(Struct, frozen=True):
     """The answer to a request for tokens.
 
-    :param granted: all of the tokens were taken. Else none was
-    :param retry_in: when not granted: how long until that many could be there
+    :param granted: all of the tokens were taken or reserved. Else none was
+    :param retry_in: when not granted: how long until that many could be there. Granted: how long
+        until the reserved tokens are there, zero when they were
     """
 
     granted: bool

@@ -47,6 +47,19 @@ def bucket_units(limit: RateLimit) -> BucketUnits:
     return BucketUnits(token=full // limit.capacity, leak=full // period)
 
 
+_AHEAD_US = 15 * 60 * 1_000_000
+
+
+def furthest_us(limit: RateLimit) -> int:
+    """Return how far ahead tokens can be reserved, in microseconds.
+
+    The same in every store. Less than 15 minutes only where the level would leave the numbers that
+    a store counts in.
+    """
+    leak = bucket_units(limit).leak
+    return min(_AHEAD_US, _MAX_FULL // leak, _MAX_UNREDUCED // 2 // limit.capacity)
+
+
 def checked(limit: RateLimit) -> RateLimit:
     """Return ``limit`` when it can be counted.
 

@@ -127,8 +127,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "tokens: step back refills",
         "rate_limits",
         "config/rate_limits",
-        "_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)",
-        "_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW, level=0)",
+        '{"of": scope, "to": level, "now": now}',
+        '{"of": scope, "to": 0, "now": now}',
     ),
     _bug(
         "tokens: an edit fills the bucket",

@@ -216,8 +216,8 @@ POWER = (
     _unsynced(
         "tokens of a rate limit are not synced",
         "config/store.py",
-        "lambda tx: rate_limits.take(tx, scope, count)",
-        "lambda tx: rate_limits.take(tx, scope, count), synced=False",
+        "lambda tx: rate_limits.take(tx, scope, count, within)",
+        "lambda tx: rate_limits.take(tx, scope, count, within), synced=False",
     ),
     _unsynced(
         "after a commit without a sync none is synced",

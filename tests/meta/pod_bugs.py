@@ -383,7 +383,7 @@ LIMITS = [
     in_runtime(
         "limits: who asks for as much as was denied asks again",
         "shared/rate_limits",
-        "denied.setdefault(count, answer.grant)",
+        "denied.setdefault(request, answer.grant)",
         "pass",
         f"{_LIMITS}a_hundred_callers_that_are_denied_share_a_few_round_trips",
     ),

@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _SUITE = "tests/conformance/test_rate_keys.py::test_"
 _RUNTIME = "tests/runtime/test_declared_rates.py::test_"
 _UNIT = "tests/unit/test_handlers_rates.py::test_"
+_TOKENS = "tests/conformance/test_reserved_tokens.py::test_"
 _LUA = "storage/redis/lua/config/take_or_turn.lua"
 
 
@@ -43,6 +44,42 @@ RATE_BUGS = [
         "_hashed(key) if is_private or not _is_name(key)",
         "_hashed(key) if not _is_name(key)",
         f"{_UNIT}a_secret_is_never_the_name_of_a_bucket",
+    ),
+    _bug(
+        "tokens: a reservation is not written",
+        "storage/sql/config/rate_limits",
+        "        filled = level + count * row.period_us\n",
+        "        filled = level + (0 if wait else count) * row.period_us\n",
+        f"{_TOKENS}tokens_that_come_in_time_are_reserved_in_the_order_of_the_calls",
+    ),
+    _bug(
+        "tokens: a drain forgets what is reserved",
+        "storage/sql/config/rate_limits",
+        "empty = max(row.capacity * row.period_us, level_at(row, tx.now))",
+        "empty = row.capacity * row.period_us",
+        f"{_TOKENS}reserved_tokens_survive_a_drain_and_another_size",
+    ),
+    _bug(
+        "tokens: a reservation keeps a bucket empty after a step back of the clock",
+        "storage/sql/config/rate_limits",
+        "        return min(level, full)\n",
+        "        return level\n",
+        f"{_TOKENS}a_clock_that_steps_back_forgets_what_was_reserved",
+    ),
+    _bug(
+        "tokens: a caller goes on before its reserved tokens are there",
+        "runtime/shared/rate_limits",
+        "                    await self._pause(grant.retry_in)\n",
+        "                    pass\n",
+        "tests/runtime/test_rate_limits.py::test_waiting_sleeps_exactly_as_long_as_the_store_said",
+    ),
+    _bug(
+        "tokens: on Redis another size forgets what is reserved",
+        "storage/redis/lua/lib/config/rate_keys.lua",
+        "  if reserved > 0 or part > 0 then",
+        "  if false then",
+        f"{_TOKENS}reserved_tokens_survive_a_drain_and_another_size",
+        "redis",
     ),
     _bug(
         "rate keys: a turn beyond the end of the line takes a place",

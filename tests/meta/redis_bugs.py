@@ -472,8 +472,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a bucket that gives one token too many",
         "rate_limits",
         "config/take_tokens",
-        "  if surplus <= 0 then",
-        "  if surplus <= bucket.token - 1 then",
+        "level - (bucket.capacity - asked) * bucket.token)",
+        "level - (bucket.capacity - asked + 1) * bucket.token)",
     ),
     _own_bug(
         "a queue that renews a lease which the fleet has ended",

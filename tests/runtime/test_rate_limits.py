@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -49,12 +50,12 @@ async def limiter(
 
 def count_calls(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The counts of the calls that reach the store from now on."""
-    take: Callable[[str, int], Awaitable[TokenGrant]] = storage.config.take_tokens
+    take: Callable[..., Awaitable[TokenGrant]] = storage.config.take_tokens
     calls: list[int] = []
 
-    async def counted(scope: str, count: int) -> TokenGrant:
+    async def counted(scope: str, count: int, *within: timedelta) -> TokenGrant:
         calls.append(count)
-        return await take(scope, count)
+        return await take(scope, count, *within)
 
     monkeypatch.setattr(storage.config, "take_tokens", counted)
     return calls
@@ -196,13 +197,53 @@ async def test_a_wait_that_cannot_be_enough_ends_at_once(
 async def test_a_long_wait_asks_again_from_time_to_time(
     manual_storage: Storage, limiter: RateLimiter, pauses: Pauses
 ) -> None:
-    await manual_storage.config.ensure_rate_limit("slow", RateLimit(1, per=60))
+    # The store reserves up to a quarter of an hour ahead. Beyond that, a caller asks again.
+    await manual_storage.config.ensure_rate_limit("slow", RateLimit(1, per=1200))
     assert await limiter.acquire("slow")
 
-    assert await limiter.acquire("slow", wait=120)
+    assert await limiter.acquire("slow", wait=2400)
 
     assert pauses.lengths[0] == LONGEST_PAUSE
-    assert sum(pauses.lengths, timedelta(0)) >= timedelta(seconds=60)
+    assert pauses.lengths[-1] > LONGEST_PAUSE
+    assert sum(pauses.lengths, timedelta(0)) == timedelta(seconds=1200)
+
+
+async def test_callers_are_served_in_the_order_of_their_calls_over_all_pods(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    waits: list[float] = []
+
+    async def noted(length: timedelta) -> None:
+        waits.append(length.total_seconds())
+
+    await manual_storage.config.ensure_rate_limit("slow", RateLimit(10, per=10))
+    pods = [RateLimiter(manual_storage.config, clock=manual_clock, pause=noted) for _ in range(2)]
+    assert await pods[0].acquire("slow", 8)
+    # One caller wants eight where two are there. Those who want one come after, and wait longer.
+    assert await pods[0].acquire("slow", 8, wait=60)
+    for number in range(4):
+        assert await pods[number % 2].acquire("slow", wait=60)
+    assert not await pods[1].acquire("slow")
+    assert waits == [6, 7, 8, 9, 10]
+
+
+async def test_a_caller_that_gives_up_delays_others_by_its_own_tokens_only(
+    manual_storage: Storage, limiter: RateLimiter, manual_clock: ManualClock
+) -> None:
+    async def forever(_: timedelta) -> None:
+        await anyio.sleep_forever()
+
+    impatient = RateLimiter(manual_storage.config, clock=manual_clock, pause=forever)
+    assert await limiter.acquire("gh", 10)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(impatient.acquire, "gh", 2, wait=60))
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+
+    before = manual_clock.elapsed()
+    assert await limiter.acquire("gh", wait=60)
+    assert manual_clock.elapsed() - before == pytest.approx(0.3)
 
 
 async def test_a_wait_is_never_longer_than_allowed(
@@ -274,10 +315,10 @@ async def test_a_short_outage_of_the_store_is_ridden_out(
     take = manual_storage.config.take_tokens
     failures = iter([True, True, False])
 
-    async def flaky(scope: str, count: int) -> TokenGrant:
+    async def flaky(scope: str, count: int, *within: timedelta) -> TokenGrant:
         if next(failures):
             raise Unavailable("down")
-        return await take(scope, count)
+        return await take(scope, count, *within)
 
     monkeypatch.setattr(manual_storage.config, "take_tokens", flaky)
 
@@ -287,7 +328,7 @@ async def test_a_short_outage_of_the_store_is_ridden_out(
 async def test_a_long_outage_reaches_the_caller(
     manual_storage: Storage, limiter: RateLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def down(scope: str, count: int) -> TokenGrant:
+    async def down(*_: object) -> TokenGrant:
         raise Unavailable("down")
 
     monkeypatch.setattr(rate_limits, "REPEAT_FOR", timedelta(0))
@@ -303,9 +344,9 @@ async def test_a_caller_that_is_cancelled_leaves_the_others_served(
     take = manual_storage.config.take_tokens
     gate = anyio.Event()
 
-    async def gated(scope: str, count: int) -> TokenGrant:
+    async def gated(scope: str, count: int, *within: timedelta) -> TokenGrant:
         await gate.wait()
-        return await take(scope, count)
+        return await take(scope, count, *within)
 
     monkeypatch.setattr(manual_storage.config, "take_tokens", gated)
     outcomes: list[bool] = []

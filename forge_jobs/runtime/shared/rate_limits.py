@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -32,6 +33,16 @@ _ZERO = timedelta(0)
 Pause = Callable[[timedelta], Awaitable[None]]
 
 
+class _Request(NamedTuple):
+    """Tokens for one caller.
+
+    :param within: how long the caller can wait for them
+    """
+
+    tokens: int
+    within: timedelta
+
+
 class _Answer(Struct, frozen=True):
     """The answer to one request of a batch: a grant, or why there is none."""
 
@@ -54,7 +65,7 @@ class RateLimiter:
         self._config = config
         self._clock = clock or SystemClock()
         self._pause = pause or _let_pass
-        self._lanes: dict[str, Lane[int, _Answer]] = {}
+        self._lanes: dict[str, Lane[_Request, _Answer]] = {}
         self._home = HomeLoop("this rate limiter")
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
         self._starts: Lane[RateAsk, TokenGrant | None] = Lane(self._take_or_turn, repeat_for=_ZERO)
@@ -65,7 +76,9 @@ class RateLimiter:
     ) -> bool:
         """Take ``count`` tokens, all or none. False: too few tokens are there.
 
-        A caller that stops waiting while a call is in flight may leave tokens taken.
+        Callers that wait are served in the order of their calls over all pods, also one that wants
+        many tokens: the store reserves what a caller waits for. A caller that stops waiting leaves
+        its tokens taken, and so delays others by these tokens.
 
         :param wait: wait at most this long, a timedelta or seconds. None: do not wait. Returns
             False at once when the tokens cannot be there in time
@@ -78,8 +91,11 @@ class RateLimiter:
         allowed = _ZERO if wait is None else check_duration("wait", wait)
         until = self._clock.elapsed() + allowed.total_seconds()
         while True:
-            grant = await self._ask(scope, count)
+            left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
+            grant = await self._ask(scope, _Request(count, left))
             if grant.granted:
+                if grant.retry_in:
+                    await self._pause(grant.retry_in)
                 return True
             left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
             if left <= _ZERO or grant.retry_in > left:
@@ -151,8 +167,8 @@ class RateLimiter:
         except NotFound:
             raise _undeclared(scope) from None
 
-    async def _ask(self, scope: str, count: int) -> TokenGrant:
-        answer = await self._lane(scope).submit(count)
+    async def _ask(self, scope: str, request: _Request) -> TokenGrant:
+        answer = await self._lane(scope).submit(request)
         if isinstance(answer.error, NotFound):
             # Names come from handlers: lanes of names that lead nowhere must not pile up.
             self._lanes.pop(scope, None)
@@ -162,41 +178,44 @@ class RateLimiter:
         assert answer.grant is not None
         return answer.grant
 
-    def _lane(self, scope: str) -> Lane[int, _Answer]:
+    def _lane(self, scope: str) -> Lane[_Request, _Answer]:
         lane = self._lanes.get(scope)
         if lane is None:
             check_name("scope", scope)
 
-            async def call(counts: Sequence[int]) -> list[_Answer]:
-                return await self._take(scope, counts)
+            async def call(requests: Sequence[_Request]) -> list[_Answer]:
+                return await self._take(scope, requests)
 
             lane = self._lanes[scope] = Lane(call, repeat_for=REPEAT_FOR)
         return lane
 
-    async def _take(self, scope: str, counts: Sequence[int]) -> list[_Answer]:
+    async def _take(self, scope: str, requests: Sequence[_Request]) -> list[_Answer]:
         """Answer a batch: all at once when there is enough, else in order of arrival."""
-        if len(counts) > 1:
+        if len(requests) > 1:
             try:
-                together = await self._config.take_tokens(scope, sum(counts))
+                total = sum(request.tokens for request in requests)
+                together = await self._config.take_tokens(scope, total)
             except InvalidInput:
                 pass  # more than the bucket ever holds
             else:
                 if together.granted:
-                    return [_Answer(together)] * len(counts)
+                    return [_Answer(together)] * len(requests)
         answers: list[_Answer] = []
-        denied: dict[int, TokenGrant] = {}
-        for count in counts:
-            # A request for as much as was just denied need not be sent.
-            known = next((denied[least] for least in denied if least <= count), None)
-            answer = _Answer(known) if known else await self._take_alone(scope, count, answers)
+        denied: dict[_Request, TokenGrant] = {}
+        for request in requests:
+            # A request for as much, as soon, as was just denied need not be sent.
+            known = next((denied[least] for least in denied if _is_no_less(request, least)), None)
+            answer = _Answer(known) if known else await self._take_alone(scope, request, answers)
             if answer.grant is not None and not answer.grant.granted:
-                denied.setdefault(count, answer.grant)
+                denied.setdefault(request, answer.grant)
             answers.append(answer)
         return answers
 
-    async def _take_alone(self, scope: str, count: int, earlier: Sequence[_Answer]) -> _Answer:
+    async def _take_alone(
+        self, scope: str, request: _Request, earlier: Sequence[_Answer]
+    ) -> _Answer:
         try:
-            return _Answer(await self._config.take_tokens(scope, count))
+            return _Answer(await self._config.take_tokens(scope, *request))
         except Unavailable as error:
             # Repeating the batch would take the tokens of requests already answered again.
             if not earlier:
@@ -204,6 +223,10 @@ class RateLimiter:
             return _Answer(None, error)
         except StorageError as error:
             return _Answer(None, error)
+
+
+def _is_no_less(request: _Request, denied: _Request) -> bool:
+    return request.tokens >= denied.tokens and request.within <= denied.within
 
 
 def _undeclared(scope: str) -> NotFound:

@@ -14,6 +14,9 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 
+NOT_AHEAD = timedelta(0)
+"""Take what is there, and reserve nothing."""
+
 
 class ConfigStore(Protocol):
     """Queue settings, pauses, cool-downs, rate limits."""
@@ -101,8 +104,17 @@ class ConfigStore(Protocol):
         """Return every bucket, by scope."""
         ...
 
-    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
+    async def take_tokens(
+        self, scope: str, count: int, within: timedelta = NOT_AHEAD
+    ) -> TokenGrant:
         """Take ``count`` tokens, or none.
+
+        Where they are not there yet and will be ``within`` the time, they are reserved: the answer
+        is a grant, with the time after which the caller may go on in ``retry_in``. Later requests
+        get later tokens, so callers that wait are served in the order of their calls, also one that
+        wants many. A reservation is not given back. Tokens are reserved up to 15 minutes ahead,
+        less for the finest limits (``storage.buckets.furthest_us``). Another size of the bucket
+        leaves the times of reserved tokens as they are.
 
         Must be exact for any number of concurrent callers, and must not stay short
         of tokens for longer than the bucket's period after the store's clock stepped back.

@@ -27,7 +27,7 @@ from forge_jobs.model.looks import JobsAsked
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Slots
 from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
-from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit, Retention
+from forge_jobs.model.queues import QueueChange, QueueSettings, RateAsk, RateLimit, Retention
 from forge_jobs.model.schedules import Firing
 from forge_jobs.model.series import Depth, FlowSample, SeriesAsk
 from forge_jobs.model.transitions import Delivery, Demand, Finalization, Revival
@@ -185,6 +185,7 @@ async def _limits(world: World) -> None:
     await world.config.take_tokens("r", 1)
     await world.config.drain_tokens("r")
     await world.config.take_turns("r", [1], _HOUR)
+    await world.config.take_or_turn([RateAsk("r"), RateAsk("r", "key")], _HOUR)
     await world.config.rate_limits()
     await world.config.delete_rate_limit("r")
 

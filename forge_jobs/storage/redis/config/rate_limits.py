@@ -40,10 +40,10 @@ class _Bucket(msgspec.Struct, frozen=True, array_like=True):
     overridden: bool
 
 
-async def take(database: Database, scope: str, count: int) -> TokenGrant:
+async def take(database: Database, scope: str, count: int, within: timedelta) -> TokenGrant:
     """Take ``count`` tokens or none. See ``ConfigStore.take_tokens``."""
     [asked] = _asked([count])
-    request = request_of("take_tokens", scope=scope, asked=asked)
+    request = request_of("take_tokens", scope=scope, asked=asked, within=duration_us(within))
     taken = await database.run_one("take_tokens", database.keys.fleet, request, _Taken)
     _refuse(taken.outcome, taken.number, scope, count)
     return TokenGrant(taken.outcome == "granted", timedelta(microseconds=taken.number))

@@ -16,6 +16,7 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 from forge_jobs.storage.deleting import in_use, unknown_queue
+from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import request_of
@@ -125,8 +126,10 @@ class RedisConfigStore:
     async def rate_limits(self) -> list[RateLimitState]:
         return await rate_limits.states(self._database)
 
-    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
-        return await rate_limits.take(self._database, scope, count)
+    async def take_tokens(
+        self, scope: str, count: int, within: timedelta = NOT_AHEAD
+    ) -> TokenGrant:
+        return await rate_limits.take(self._database, scope, count, within)
 
     async def take_turns(
         self, scope: str, counts: Sequence[int], within: timedelta

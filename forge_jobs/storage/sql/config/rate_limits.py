@@ -30,6 +30,7 @@ from forge_jobs.storage.buckets import (
     NO_LIMIT,
     bucket_units,
     checked,
+    furthest_us,
     salvaged_limit,
     unreadable_limit,
 )
@@ -43,12 +44,14 @@ _limits = rate_limits.c
 _NOW: Any = bindparam("now")
 _BY_SCOPE = update(rate_limits).where(_limits.scope == bindparam("of"))
 _FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW)
-_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
 _GIVE_TURNS = _BY_SCOPE.values(last_turn_at=bindparam("to"))
-_DRAIN = _BY_SCOPE.values(level=_limits.capacity * _limits.period_us, updated_at=_NOW)
 _REMOVE = delete(rate_limits).where(_limits.scope == bindparam("of"))
 _ALL = select(rate_limits)
 _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_share=True)
+
+
+_MOST_RESERVED = 2**61
+"""The most that the level may be above that of an empty bucket: both together fit 64 bits."""
 
 
 class Level(Protocol):
@@ -60,20 +63,21 @@ class Level(Protocol):
     updated_at: int
 
 
-def take(tx: Tx, scope: str, count: int) -> TokenGrant:
+def take(tx: Tx, scope: str, count: int, within: timedelta) -> TokenGrant:
     """Take ``count`` tokens or none, see ``ConfigStore.take_tokens``."""
     # The clock is read under the lock, so that of two takers the later one has the later time.
     row = _locked_for(tx, scope, [count])
     now = tx.now
     level = level_at(row, now)
     surplus = level - (row.capacity - count) * row.period_us
-    if surplus <= 0:
+    wait = max(0, rounded_up(surplus, row.capacity))
+    if not wait or (within and wait <= min(duration_us(within), furthest_us(size_of(row)))):
         filled = level + count * row.period_us
         tx.execute(_FILL, {"of": scope, "to": filled, "now": now})
-        return TokenGrant(True, _ZERO)
+        return TokenGrant(True, timedelta(microseconds=wait))
     if number_or(row.updated_at, now + 1) > now:
-        tx.execute(_AS_OF_NOW, {"of": scope, "now": now})
-    return TokenGrant(False, timedelta(microseconds=max(1, -(-surplus // row.capacity))))
+        tx.execute(_FILL, {"of": scope, "to": level, "now": now})
+    return TokenGrant(False, timedelta(microseconds=wait))
 
 
 def take_turns(
@@ -102,9 +106,12 @@ def take_turns(
 
 def drain(tx: Tx, scope: str) -> None:
     """Leave no token in the bucket."""
-    _locked(tx, scope)
-    if tx.execute(_DRAIN, {"of": scope, "now": tx.now}).rowcount == 0:
+    row = _locked(tx, scope)
+    if row is None:
         raise _unknown(scope)
+    # Reserved tokens stay reserved.
+    empty = max(row.capacity * row.period_us, level_at(row, tx.now))
+    tx.execute(_FILL, {"of": scope, "to": empty, "now": tx.now})
 
 
 def ensure(tx: Tx, scope: str, limit: RateLimit) -> None:
@@ -138,10 +145,15 @@ def _state(row: Row[Any], now: int) -> RateLimitState:
     state = RateLimitState(
         scope=row.scope,
         limit=limit or NO_LIMIT,
-        available=0 if limit is None else limit.capacity - -(-level_at(row, now) // row.period_us),
+        available=0 if limit is None else max(0, limit.capacity - _taken(row, now)),
         overridden=bool(row.overridden),
     )
     return salvaged_limit(state, problems)
+
+
+def _taken(row: Level, now: int) -> int:
+    """Return how many tokens are missing or begun to come back."""
+    return rounded_up(level_at(row, now), row.period_us)
 
 
 def limit_of(row: Row[Any]) -> tuple[RateLimit | None, str]:
@@ -202,22 +214,42 @@ def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> Non
     )
 
 
+def size_of(row: Level) -> RateLimit:
+    """Return the size that the bucket had when the level was written."""
+    return RateLimit(row.capacity, timedelta(microseconds=row.period_us))
+
+
 def level_at(row: Level, now: int) -> int:
-    """Return the level of a row at ``now``, unchanged when the row was written in the future."""
+    """Return the level of a row at ``now``. Above that of an empty bucket, tokens are reserved.
+
+    Unchanged when the row was written in the future, but for reserved tokens: no bucket stays short
+    of tokens for longer than its period.
+    """
     full: int = row.capacity * row.period_us
     # An unreadable level counts as that of a bucket without tokens.
-    level = row.level if type(row.level) is int and 0 <= row.level <= full else full
-    elapsed: int = max(0, now - number_or(row.updated_at, now))
+    is_level = type(row.level) is int and 0 <= row.level <= full + _MOST_RESERVED
+    level = row.level if is_level else full
+    elapsed: int = now - number_or(row.updated_at, now)
+    if elapsed < 0:
+        return min(level, full)
     left: int = level - elapsed * row.capacity
     return max(0, left)
 
 
 def level_after(row: Level, limit: RateLimit, now: int) -> int:
-    """Return the level of a bucket that gets another size. Missing tokens stay missing."""
+    """Return the level of a bucket that gets another size. Missing tokens stay missing.
+
+    Reserved tokens come when they were promised: the bucket is empty until then.
+    """
+    level, full = level_at(row, now), row.capacity * row.period_us
+    period_us = duration_us(limit.period)
+    if level > full:
+        ahead = min(rounded_up(level - full, row.capacity), furthest_us(limit))
+        return (period_us + ahead) * limit.capacity
     # In steps in which a token and the leak of a microsecond are both whole, rounded up.
     token = bucket_units(limit).token
-    steps: int = rounded_up(level_at(row, now) * token, row.period_us)
-    return min(steps, limit.capacity * token) * (duration_us(limit.period) // token)
+    steps: int = rounded_up(level * token, row.period_us)
+    return min(steps, limit.capacity * token) * (period_us // token)
 
 
 def rounded_up(number: int, divisor: int) -> int:

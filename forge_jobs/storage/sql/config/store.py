@@ -17,6 +17,7 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 from forge_jobs.storage.deleting import unknown_queue
+from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.salvage import declared_in
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
@@ -161,8 +162,10 @@ class SqlConfigStore:
     async def rate_limits(self) -> list[RateLimitState]:
         return await self._database.read(rate_limits.states)
 
-    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
-        return await self._database.write(lambda tx: rate_limits.take(tx, scope, count))
+    async def take_tokens(
+        self, scope: str, count: int, within: timedelta = NOT_AHEAD
+    ) -> TokenGrant:
+        return await self._database.write(lambda tx: rate_limits.take(tx, scope, count, within))
 
     async def take_turns(
         self, scope: str, counts: Sequence[int], within: timedelta

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from forge_jobs.model.queues import TokenGrant
+from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.sql.config.store import SqlConfigStore
 from forge_jobs.storage.sql.hot.parts import MOMENT
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
@@ -12,8 +13,8 @@ _GRANTED = TokenGrant(True, timedelta(0))
 
 # The level as in ``sql/config/rate_limits.py``, at the time of the call. A call that has waited for
 # another taker's lock has an earlier time than the row: then the level was higher by what has
-# leaked since. No bucket leaks for longer than its period, so no product leaves 64 bits.
-_LEVEL = "greatest(0, level - least(now - updated_at, period_us) * capacity)"
+# leaked since. No time is longer than the level takes to leak out, so no product leaves 64 bits.
+_LEVEL = "greatest(0, level - least(now - updated_at, level / capacity + 1) * capacity)"
 
 # Without a row in the answer nothing has happened, and the script reports why.
 _TAKE = Direct(
@@ -36,7 +37,9 @@ class PostgresConfigStore(SqlConfigStore):
         super().__init__(database)
         self._postgres = database
 
-    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
+    async def take_tokens(
+        self, scope: str, count: int, within: timedelta = NOT_AHEAD
+    ) -> TokenGrant:
         if await self._postgres.direct(_TAKE, {"scope": scope, "count": count}):
             return _GRANTED
-        return await super().take_tokens(scope, count)
+        return await super().take_tokens(scope, count, within)

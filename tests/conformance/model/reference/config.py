@@ -20,6 +20,8 @@ from forge_jobs.model.queues import (
 from tests.conformance.model.reference.state import ZERO, ModelBucket, ModelQueue, World
 
 _MICROSECOND = timedelta(microseconds=1)
+_FURTHEST = timedelta(minutes=15)
+"""How far ahead tokens of the limits of programs are reserved."""
 
 
 class ReferenceConfig:
@@ -121,7 +123,7 @@ class ReferenceConfig:
         for scope in sorted(self._world.buckets):
             bucket = self._leaked(scope)
             period = _period(bucket.limit)
-            left = (bucket.limit.capacity * period - bucket.taken) // period
+            left = max(0, bucket.limit.capacity * period - bucket.taken) // period
             limit = RateLimit(bucket.limit.capacity, bucket.limit.period)
             found.append(
                 RateLimitState(
@@ -130,19 +132,20 @@ class ReferenceConfig:
             )
         return found
 
-    def take_tokens(self, scope: str, count: int) -> TokenGrant:
+    def take_tokens(self, scope: str, count: int, within: timedelta = ZERO) -> TokenGrant:
         bucket = self._leaked(scope)
         if not 1 <= count <= bucket.limit.capacity:
             raise InvalidInput("count", f"is {count}", f"give 1 to {bucket.limit.capacity}")
-        return self._take(bucket, count)
+        return self._take(bucket, count, within)
 
-    def _take(self, bucket: ModelBucket, count: int) -> TokenGrant:
+    def _take(self, bucket: ModelBucket, count: int, within: timedelta = ZERO) -> TokenGrant:
         capacity, period = bucket.limit.capacity, _period(bucket.limit)
         surplus = bucket.taken - (capacity - count) * period
-        if surplus > 0:
-            return TokenGrant(False, -(-surplus // capacity) * _MICROSECOND)
+        wait = max(0, -(-surplus // capacity)) * _MICROSECOND
+        if wait > min(within, _FURTHEST):
+            return TokenGrant(False, wait)
         bucket.taken += count * period
-        return TokenGrant(True, ZERO)
+        return TokenGrant(True, wait)
 
     def take_turns(
         self, scope: str, counts: Sequence[int], within: timedelta
@@ -194,11 +197,18 @@ class ReferenceConfig:
 
     def drain_tokens(self, scope: str) -> None:
         bucket = self._leaked(scope)
-        bucket.taken = bucket.limit.capacity * _period(bucket.limit)
+        bucket.taken = max(bucket.taken, bucket.limit.capacity * _period(bucket.limit))
 
 
 def _taken_after(bucket: ModelBucket, limit: RateLimit) -> int:
-    """Return what is taken of the bucket in another size: as many tokens, rounded up to a step."""
+    """Return what is taken of the bucket in another size: as many tokens, rounded up to a step.
+
+    Reserved tokens come when they were promised.
+    """
+    reserved = bucket.taken - bucket.limit.capacity * _period(bucket.limit)
+    if reserved > 0:
+        ahead = min(-(-reserved // bucket.limit.capacity), _FURTHEST // _MICROSECOND)
+        return limit.capacity * (_period(limit) + ahead)
     step = gcd(limit.capacity, _period(limit))
     taken = -(-bucket.taken * _period(limit) // (_period(bucket.limit) * step)) * step
     return min(taken, limit.capacity * _period(limit))

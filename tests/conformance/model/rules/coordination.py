@@ -123,15 +123,20 @@ class Coordination(Program):
     def drain_tokens(self, name: str) -> None:
         self.do("config.drain_tokens", name)
 
-    @rule(name=scope, count=st.integers(1, 4), times=st.integers(1, 3))
-    def take_tokens(self, name: str, count: int, times: int) -> None:
+    @rule(
+        name=scope,
+        count=st.integers(1, 4),
+        times=st.integers(1, 3),
+        within=st.sampled_from([timedelta(0), timedelta(0), SECOND, 60 * SECOND]),
+    )
+    def take_tokens(self, name: str, count: int, times: int, within: timedelta) -> None:
         for _ in range(times):
-            self.take_tokens_of(name, count)
+            self.take_tokens_of(name, count, within)
 
-    def take_tokens_of(self, name: str, count: int) -> Any:
-        answer: Any = self.do("config.take_tokens", name, count)
+    def take_tokens_of(self, name: str, count: int, within: timedelta = timedelta(0)) -> Any:
+        answer: Any = self.do("config.take_tokens", name, count, within)
         if getattr(answer, "granted", False):
-            self._taken.append((name, self.clock.now(), count))
+            self._taken.append((name, self.clock.now() + answer.retry_in, count))
             self._check_windows(name)
         return answer
 
@@ -151,12 +156,12 @@ class Coordination(Program):
         self.do("config.take_or_turn", [RateAsk(*ask) for ask in asks], within)
 
     def _check_windows(self, name: str) -> None:
-        """In no window that ends now were more tokens given than the bucket promises."""
+        """In no window that ends with a token were more given than the bucket promises."""
         limit = self.world.buckets[name].limit
-        total = 0
-        for _, at, count in reversed([each for each in self._taken if each[0] == name]):
+        total, given = 0, sorted(each[1:] for each in self._taken if each[0] == name)
+        for at, count in reversed(given):
             total += count
-            refilled = limit.capacity * ((self.clock.now() - at) / limit.period)
+            refilled = limit.capacity * ((given[-1][0] - at) / limit.period)
             assert total <= limit.capacity + refilled + 1e-6, "more tokens than promised"
 
     @rule()

@@ -5,7 +5,8 @@ local function handle(base, request)
   local scope = request[1]
   local bucket = load_bucket(base, scope)
   if bucket then
-    bucket.level, bucket.updated = bucket.capacity * bucket.token, now
+    -- Reserved tokens stay reserved.
+    bucket.level, bucket.updated = math.max(bucket.capacity * bucket.token, level_of(bucket)), now
     store_bucket(base, scope, bucket)
   end
   return bucket ~= nil

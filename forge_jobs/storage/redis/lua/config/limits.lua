@@ -8,7 +8,7 @@ local function handle(base)
     local bucket = load_bucket(base, scope)
     if bucket then
       local full = bucket.capacity * bucket.token
-      local available = divide(full - level_of(bucket), bucket.token)
+      local available = divide(math.max(0, full - level_of(bucket)), bucket.token)
       states[index] = { scope, bucket.capacity, bucket.period, available, bucket.overridden }
     else
       states[index] = { scope, 0, 0, 0, false }

@@ -6,6 +6,20 @@
 
 local BUCKET = { 'number', 'number', 'number', 'number', 'number', 'number', 'boolean' }
 
+-- Returns the quotient, rounded down, and the rest. Both are exact, which '/' and '%' alone are not for
+-- large numbers.
+local function divide(number, divisor)
+  local rest = math.fmod(number, divisor)
+  return (number - rest) / divisor, rest
+end
+
+-- Returns how far ahead tokens can be reserved, in microseconds. See furthest_us in storage/buckets.py.
+local function furthest(bucket)
+  local by_level = divide(2 ^ 52, bucket.leak)
+  local by_capacity = divide(2 ^ 61, bucket.capacity)
+  return math.min(900000000, by_level, by_capacity)
+end
+
 -- nil when there is none, or none that can be read, and which of the two: 'unknown', 'unreadable'.
 local function load_bucket(base, scope)
   local packed = redis.call('HGET', base .. ':limits', scope)
@@ -17,11 +31,12 @@ local function load_bucket(base, scope)
     return nil, 'unreadable'
   end
   local capacity, period, token, leak, level, updated, overridden, last_turn = unpack(values)
-  return {
-    capacity = capacity, period = period, token = token, leak = leak,
-    level = math.min(math.max(0, level), capacity * token),
+  local bucket = {
+    capacity = capacity, period = period, token = token, leak = leak, level = math.max(0, level),
     updated = updated, overridden = overridden, last_turn = whole(last_turn, 0),
   }
+  bucket.level = math.min(bucket.level, capacity * token + furthest(bucket) * leak)
+  return bucket
 end
 
 local function store_bucket(base, scope, bucket)
@@ -31,19 +46,13 @@ local function store_bucket(base, scope, bucket)
   }))
 end
 
--- Returns the level now. A level that was written in the future stays.
+-- Returns the level now, above that of an empty bucket where tokens are reserved. A level that was written
+-- in the future stays, but for reserved tokens: no bucket stays short of tokens for longer than its period.
 local function level_of(bucket)
   local elapsed = now - bucket.updated
-  if elapsed <= 0 then
-    return bucket.level
+  if elapsed < 0 then
+    return math.min(bucket.level, bucket.capacity * bucket.token)
   end
   -- A product too large to be exact is larger than any level.
   return math.max(0, bucket.level - elapsed * bucket.leak)
-end
-
--- Returns the quotient, rounded down, and the rest. Both are exact, which '/' and '%' alone are not for
--- large numbers.
-local function divide(number, divisor)
-  local rest = math.fmod(number, divisor)
-  return (number - rest) / divisor, rest
 end

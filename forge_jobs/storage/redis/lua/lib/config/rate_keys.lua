@@ -24,7 +24,13 @@ local function scaled(a, b, c)
 end
 
 -- Returns the level of a bucket that gets another size. Tokens that are missing stay missing.
+-- Reserved tokens come when they were promised: the bucket is empty until then.
 local function missing(before, after)
+  local reserved, part = divide(level_of(before) - before.capacity * before.token, before.leak)
+  if reserved > 0 or part > 0 then
+    local ahead = math.min(part > 0 and reserved + 1 or reserved, furthest(after))
+    return after.capacity * after.token + ahead * after.leak
+  end
   local tokens, rest = divide(level_of(before), before.token)
   if tokens >= after.capacity then
     return after.capacity * after.token
