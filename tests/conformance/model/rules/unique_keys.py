@@ -156,10 +156,12 @@ class UniqueKeys(Lives):
     @rule(name=queue, modes=contents, before=st.lists(st.integers(0, 2), min_size=3, max_size=3))
     def contents_of_one_call(self, name: str, modes: list[str], before: list[int]) -> None:
         """Replace the content of a request in the call of that request, at other due times."""
-        key, now = self.new_id(), self.clock.now()
-        pairs = zip(modes, before, strict=False)
-        asked = [self.keyed(name, key, mode, run_at=now - ago * SECOND) for mode, ago in pairs]
-        self.put_in(asked)
+        now = self.clock.now()
+        for times in (before, before[::-1]):
+            key, pairs = self.new_id(), zip(modes, times, strict=False)
+            self.put_in(
+                [self.keyed(name, key, how, run_at=now - ago * SECOND) for how, ago in pairs]
+            )
         self.look_at_jobs()
 
     @rule(name=queue, how=st.sampled_from(["failed", "snoozed", ""]), again=mode, w=window)
