@@ -1,4 +1,4 @@
-"""An empty store per test. Each folder names its backend."""
+"""An empty store per test. Each folder names a backend."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -38,7 +38,7 @@ class Quick(Side):
 
 
 class Broken(Quick):
-    """A side that cannot make its store."""
+    """A side that cannot make a store."""
 
     async def prepare(self) -> None:
         print("this goes to standard error", flush=True)
@@ -53,7 +53,7 @@ class Silent(Quick):
 
 
 class Complete(Quick):
-    """A side that has done what it says."""
+    """A side that has done the work."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:

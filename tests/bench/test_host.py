@@ -1,4 +1,4 @@
-"""The time that other virtual machines took is reported, where the kernel counts it."""
+"""The time that other virtual machines took is reported where the kernel counts that time."""
 
 from pathlib import Path
 

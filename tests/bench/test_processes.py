@@ -1,4 +1,4 @@
-"""A bench and its processes: a failure is reported, and is not taken for a figure."""
+"""The processes of a bench: a failure is reported, and is not taken for a figure."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""PgBouncer as the other tests of this folder use it."""
+"""PgBouncer as used by the other tests of this folder."""
 
 import asyncpg
 import pytest

@@ -1,6 +1,6 @@
 """A Postgres whose disk is full: a clear error, nothing lost, and work again when there is room.
 
-The data lie in a small file system that is mounted where only the server sees it.
+The data lie in a small file system that is mounted for the server alone.
 """
 
 import secrets

@@ -1,6 +1,6 @@
 """Luacheck over every script of Redis: ``python -m tests.meta.lua``, which is ``make lint-lua``.
 
-A script is checked as the server gets it, put together from its file and its parts, so that a name
+A script is checked as the server gets it, put together from the file and the parts, so that a name
 that no part defines is an error, and so is a local that nothing uses. Findings name the file that
 the line comes from. Each paragraph of a part is checked by itself as well: paragraphs are left out
 where nothing names them, so each of them must be whole.
@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 
 def origins() -> dict[str, str]:
-    """Per line of Lua the file that it is in. Of lines in several files the last one counts."""
+    """Per line of Lua the file of the line. Of lines in several files the last one counts."""
     return {
         line: str(path.relative_to(LUA))
         for path in sorted(LUA.rglob("*.lua"))

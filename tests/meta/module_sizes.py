@@ -9,7 +9,7 @@ LUA_LIMIT = 80
 
 
 def oversized() -> list[str]:
-    """Return a line per module above its limit."""
+    """Return a line per module above the limit."""
     found = []
     for folder, limit in LIMITS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):

@@ -1,4 +1,4 @@
-"""The public surface: every name is meant, and no import loads what it does not need."""
+"""The public surface: every name is meant, and no import loads what is not needed."""
 
 import subprocess
 import sys

@@ -9,7 +9,7 @@ import forge_jobs
 _PACKAGE = Path(forge_jobs.__file__).parent
 _SQL, _REDIS = _PACKAGE / "storage" / "sql", _PACKAGE / "storage" / "redis"
 _FULL = 15
-"""Modules of a folder, at most, without the folders in it."""
+"""Modules of a folder, at most, without the folders there."""
 
 _SQL_ALONE = {
     "jobs": {

@@ -1,4 +1,4 @@
-"""The schema of a Postgres database is changed while others work with it."""
+"""The schema of a Postgres database is changed while others work there."""
 
 import asyncio
 import logging
@@ -63,7 +63,7 @@ async def test_nobody_waits_behind_a_change_that_waits_for_a_reader(
             migration = asyncio.create_task(open_migrator(url).up())
             for _ in range(3):
                 await wait_until(lambda: is_waited(url), description="the change waits")
-                # A change that waits with its lock would hold this up, and the call would fail.
+                # A change that waits with the lock would hold this up, and the call would fail.
                 for _ in range(5):
                     await enqueue_one(storage)
             assert not migration.done()
@@ -124,7 +124,7 @@ async def test_what_a_killed_build_has_left_is_built_again(url: str, storage: St
 async def test_a_build_that_still_goes_on_in_the_server_is_waited_for(
     url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its program was killed; the server has not noticed."""
+    """The program was killed, and the server has not noticed."""
     monkeypatch.setattr(migrating, "LOG_AFTER_S", 0.05)
     await enqueue_one(storage)
     async with (

@@ -62,7 +62,7 @@ _TOLD = r"the database at 127\.0\.0\.1:\d+ (gave no|cannot|did not)|all \d+ conn
 
 
 async def lost(call: Awaitable[Any]) -> None:
-    """Expect that the call ends by its limit with an unknown outcome, and names the server."""
+    """Expect that the call ends by the limit with an unknown outcome, and names the server."""
     with anyio.fail_after(AT_MOST_S), pytest.raises(Unavailable) as failed:
         await call
     assert re.match(_TOLD, str(failed.value))

@@ -33,7 +33,7 @@ async def lease(storage: Storage) -> PodLease:
     await storage.cron.lead(lease.host_id, LONG)
     for _ in range(3):
         await enqueue_one(storage)
-    # The first script after these takes its turn. From then on the session is for scripts.
+    # The first script after these takes a turn. From then on the session is for scripts.
     await storage.jobs.counts()
     await storage.jobs.counts()
     return lease

@@ -77,7 +77,7 @@ async def test_a_job_that_comes_after_others_is_one_statement_too(
     [news] = await storage.jobs.handovers(10)
     assert (news.child_id, news.parent_id) == (second.id, ended)
     assert news.parent_status is JobStatus.DONE
-    # The end of the parent reaches the child, because the parent knows of its child.
+    # The end of the parent reaches the child, because the parent knows of the child.
     assert await storage.jobs.finalize([Finalization(left, done())]) == [True]
     told = {each.parent_id: each.on_failure for each in await storage.jobs.handovers(10)}
     assert told == {ended: "cancel", running: "continue"}

@@ -45,7 +45,7 @@ async def manual_storage(url: str, manual_clock: ManualClock) -> AsyncGenerator[
 
 @pytest.fixture
 async def caller(url: str, manual_storage: Storage) -> AsyncGenerator[tuple[Any, Any]]:
-    """Yield a transaction that stays open, and the call that ends it."""
+    """Yield a transaction that stays open, and the call that ends the transaction."""
     async with drivers_own(url) as opened:
         yield opened
 

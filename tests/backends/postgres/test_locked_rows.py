@@ -59,7 +59,7 @@ async def lease(storage: Storage) -> PodLease:
 
 @pytest.fixture
 async def caller(url: str, storage: Storage) -> AsyncGenerator[tuple[Any, Any]]:
-    """Yield a transaction that stays open, and the call that ends it."""
+    """Yield a transaction that stays open, and the call that ends the transaction."""
     async with drivers_own(url) as opened:
         yield opened
 

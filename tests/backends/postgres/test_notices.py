@@ -73,7 +73,7 @@ async def heard(url: str) -> AsyncGenerator[ReceivedNotices]:
 
 @pytest.fixture(autouse=True)
 def fresh_paces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database of an earlier test may come again, and its known pace with it."""
+    """The database of an earlier test may come again, and the known pace with that."""
     monkeypatch.setattr(announcing, "_paces", weakref.WeakValueDictionary())
 
 

@@ -94,7 +94,7 @@ async def test_a_pod_claims_what_its_process_stores_before_others_are_told(
         ran.append(n)
 
     monkeypatch.setattr(announcing, "WOKEN_APART_S", 3600.0)
-    # Of earlier jobs nothing is told meanwhile, and of each at once where it is not put off.
+    # Of earlier jobs nothing is said meanwhile, and of each at once where it is not put off.
     monkeypatch.setattr(announcing, "APART_S", 0.0)
     monkeypatch.setattr(announcing, "_paces", weakref.WeakValueDictionary())
     # Calls that a pod makes by itself come rarely, because they would be counted too.

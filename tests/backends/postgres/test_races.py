@@ -165,7 +165,7 @@ async def test_a_beat_that_had_to_wait_tells_the_slots_of_afterwards(
         anyio.create_task_group() as group,
         connection.transaction(),
     ):
-        # As a coordinator does after it has found the lease lapsed.
+        # As a coordinator does after finding the lease lapsed.
         await connection.execute("SELECT 1 FROM forge_pods FOR UPDATE")
         group.start_soon(beat)
         await wait_until(

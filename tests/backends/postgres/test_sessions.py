@@ -75,7 +75,7 @@ def shown(tx: Tx) -> list[str]:
 
 
 def calls_of(database: PostgresDatabase) -> dict[str, Callable[[], Awaitable[list[str]]]]:
-    """Return one call of each kind that asks the session for its settings."""
+    """Return one call of each kind that asks the session for settings."""
     once, anyhow = Direct(SHOW, {}), Direct(SHOW, {})
     anyhow.once = False
 

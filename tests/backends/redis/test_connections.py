@@ -321,7 +321,7 @@ def test_a_reset_just_past_the_handshake_is_unavailable_on_uvloop_too(between: P
 async def test_a_connection_that_fails_its_first_check_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = parse_url(f"redis+cluster://127.0.0.1:{mute.getsockname()[1]}?timeout=1")
-        # The error keeps its cause, so the connection is not closed by garbage collection.
+        # The error keeps the cause, so the connection is not closed by garbage collection.
         with pytest.raises(TimeoutError) as failed:
             await connect_to(url, url.hosts[0])
         peer, _ = mute.accept()

@@ -151,7 +151,7 @@ async def test_a_letter_costs_few_commands_and_only_where_one_is_asked_for(
     # Per end one hash, read and written, as of any other end.
     assert max(without.inner, again.inner) <= 2 * size + 20
     assert with_letters.calls == without.calls == 1
-    # Per letter the job and its errors, the hash and two lists.
+    # Per letter the job and the errors, the hash and two lists.
     assert with_letters.inner <= without.inner + 8 * size
 
 

@@ -258,7 +258,7 @@ async def test_a_server_told_to_refuse_without_replicas_is_unavailable(
 async def test_replicas_that_are_missing_fail_no_write_however_many_wait() -> None:
     options = {"wait_replicas": 1, "wait_timeout": 30, "timeout": 4, "pool_size": 2}
     with servers.a_redis() as alone:
-        # The pool would need a minute if each write waited its time.
+        # The pool would need a minute if each write waited for so long.
         async with await open_storage(with_options(alone.url, **options)) as storage:
             async with anyio.create_task_group() as group:
                 for _ in range(120):

@@ -314,7 +314,7 @@ async def test_a_caller_that_dies_leaves_nothing_and_may_repeat(
 async def test_a_caller_that_dies_halfway_leaves_no_child_without_its_parent(
     storage: Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a cluster, where each queue is a step of its own."""
+    """In a cluster, where each queue is a separate step."""
     parent = new_job()
     children = [new_job(queue=f"child-{n}", after=(After(parent.id),)) for n in range(5)]
     run = Database.run

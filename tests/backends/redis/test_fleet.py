@@ -296,7 +296,7 @@ async def test_what_an_overlap_dropped_stays_dropped_when_it_is_brought_again(
 
 
 async def forget_job(database: Database, job_id: str) -> None:
-    """Remove the job, as retention does after its end."""
+    """Remove the job, as retention does after the end."""
     base = database.keys.queue(QUEUE)
     await database.commands(
         [

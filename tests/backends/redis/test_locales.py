@@ -23,7 +23,7 @@ LOCALE = "cs_CZ.UTF-8"
 
 
 class CzechServer(RedisServer):
-    """A server with a locale in its own folder that mixes capitals and small letters."""
+    """A server with a locale in a folder of the test that mixes capitals and small letters."""
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
         launch = self._run

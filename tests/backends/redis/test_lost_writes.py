@@ -81,7 +81,7 @@ async def test_a_fleet_that_lost_a_firing_drops_no_occurrence(
 
 
 async def swept(storage: Storage, clock: ManualClock) -> Swept:
-    """Sweep, and return what is mended once it has stood for a minute."""
+    """Sweep, and return what is mended once a minute has passed."""
     assert not (first := await storage.jobs.sweep(1_000)).notified
     assert not first.located
     clock.advance(MINUTE / 2)
@@ -96,7 +96,7 @@ async def swept(storage: Storage, clock: ManualClock) -> Swept:
 
 
 async def family(storage: Storage, policy: OnFailure = "cancel") -> tuple[JobId, JobId]:
-    """Enqueue a parent, and its child in another queue."""
+    """Enqueue a parent, and a child in another queue."""
     parent = await enqueue_one(storage)
     return parent, await enqueue_one(storage, queue=CHILDREN, after=(After(parent, policy),))
 

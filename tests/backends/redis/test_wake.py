@@ -56,12 +56,12 @@ def heard(database: Database) -> tuple[bool, int]:
 
 
 async def publish(server: RedisServer, database: Database, *topics: str) -> int:
-    """Publish as a script does at its end for the fleet, and return the number of receivers."""
+    """Publish as a script does in the end for the fleet, and return the number of receivers."""
     return int(server.command("PUBLISH", database.keys.channel, "\n".join(topics)))
 
 
 async def publish_to(server: RedisServer, database: Database, queue: str) -> int:
-    """Publish as a script does at its end for a queue, and return the number of receivers."""
+    """Publish as a script does in the end for a queue, and return the number of receivers."""
     return int(server.command("PUBLISH", database.keys.channel_of(queue), ""))
 
 
