@@ -111,7 +111,7 @@ class SyncJobClient:
         connection: object | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> EnqueueOutcome[R]:
-        """See ``JobClient.enqueue``.
+        """Store one job and return its id and whether it is new. As ``JobClient.enqueue``.
 
         :param connection: a synchronous SQLAlchemy connection or session. Its statements run in
             the calling thread
@@ -132,7 +132,7 @@ class SyncJobClient:
         spread: timedelta | float | None = None,
         connection: object | None = None,
     ) -> list[EnqueueOutcome[R]]:
-        """See ``JobClient.enqueue_many``, and :meth:`enqueue` for ``connection``."""
+        """Store many jobs, outcomes in their order. As ``JobClient.enqueue_many``."""
         check_requests(requests)
         wanted = spread_over(requests, spread)
         within = self._enqueued_within(wanted, connection)
@@ -143,7 +143,7 @@ class SyncJobClient:
         return self._call(lambda client: client.enqueue_many(wanted))
 
     def get(self, job_id: str) -> Job | None:
-        """See ``JobClient.get``."""
+        """Return the whole job, None when there is none. As ``JobClient.get``."""
         return self._call(lambda client: client.get(job_id))
 
     @overload
@@ -155,11 +155,11 @@ class SyncJobClient:
         self, job_id: str | EnqueueOutcome, timeout: timedelta | float, type: type[R]
     ) -> R: ...
     def result(self, job_id: Any, timeout: timedelta | float, type: Any = None) -> Any:
-        """See ``JobClient.result``."""
+        """Wait for the end, and return the result or raise. As ``JobClient.result``."""
         return self._call(lambda client: client.result(job_id, timeout, type))
 
     def decrypted(self, job: Job) -> Job:
-        """See ``JobClient.decrypted``."""
+        """Return the job with payload and result in clear. As ``JobClient.decrypted``."""
 
         async def decrypt(client: ClientCalls) -> Job:
             return client.decrypted(job)
@@ -167,19 +167,19 @@ class SyncJobClient:
         return self._call(decrypt)
 
     def state(self, job_id: str) -> JobState | None:
-        """See ``JobClient.state``."""
+        """Return status, attempt and progress of a job. As ``JobClient.state``."""
         return self._call(lambda client: client.state(job_id))
 
     def log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
     ) -> LogPage:
-        """See ``JobClient.log``."""
+        """Return lines of ``ctx.log``, the oldest first. As ``JobClient.log``."""
         return self._call(
             lambda client: client.log(job_id, attempt=attempt, after=after, limit=limit)
         )
 
     def watch(self, job_id: str | None = None, *, queue: str | None = None) -> Iterator[JobState]:
-        """See ``JobClient.watch``: ``for state in client.watch(job_id)``."""
+        """Follow a job: ``for state in client.watch(job_id)``. As ``JobClient.watch``."""
 
         async def begin(client: ClientCalls) -> Watch:
             return client.watch(job_id, queue=queue)
@@ -191,7 +191,7 @@ class SyncJobClient:
             yield state
 
     def follow_log(self, job_id: str, *, attempt: int | None = None) -> Iterator[LogPage]:
-        """See ``JobClient.follow_log``: ``for page in client.follow_log(job_id)``."""
+        """Follow lines: ``for page in client.follow_log(id)``. As ``JobClient.follow_log``."""
 
         async def begin(client: ClientCalls) -> LogFollower:
             return client.follow_log(job_id, attempt=attempt)
@@ -203,31 +203,31 @@ class SyncJobClient:
             yield page
 
     def explain(self, job_id: str) -> Explanation:
-        """See ``JobClient.explain``."""
+        """Explain why a job does not run, or how it runs. As ``JobClient.explain``."""
         return self._call(lambda client: client.explain(job_id))
 
     def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See ``JobClient.cancel``."""
+        """Cancel waiting jobs, ask running ones to stop. As ``JobClient.cancel``."""
         return self._call(lambda client: client.cancel(which))
 
     def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See ``JobClient.requeue``."""
+        """Give ended jobs all attempts again, due now. As ``JobClient.requeue``."""
         return self._call(lambda client: client.requeue(which))
 
     def restore(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See ``JobClient.restore``."""
+        """Take cancels back: the jobs wait again. As ``JobClient.restore``."""
         return self._call(lambda client: client.restore(which))
 
     def release_held(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See ``JobClient.release_held``."""
+        """Run jobs without the parents that hold them. As ``JobClient.release_held``."""
         return self._call(lambda client: client.release_held(which))
 
     def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See ``JobClient.run_now``."""
+        """Make scheduled and retrying jobs due now. As ``JobClient.run_now``."""
         return self._call(lambda client: client.run_now(which))
 
     def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See ``JobClient.delete``."""
+        """Remove jobs for good. Running ones are refused. As ``JobClient.delete``."""
         return self._call(lambda client: client.delete(which))
 
     def close(self) -> None:
@@ -269,7 +269,7 @@ class SyncJobClient:
         )
 
     def queue_of(self, kind: str) -> str:
-        """See ``JobClient.queue_of``."""
+        """Return the queue that an enqueue of this kind takes. As ``JobClient.queue_of``."""
         return self._call(lambda client: client.queue_of(kind))
 
     def _enqueue_on(
@@ -322,7 +322,7 @@ class SyncJobClient:
         at_most: int = MOST_COUNTED,
         cursor: str | None = None,
     ) -> Count:
-        """See ``JobClient.count``."""
+        """Count matching jobs, exactly or up to a bound. As ``JobClient.count``."""
         return self._call(lambda client: client.count(which, at_most=at_most, cursor=cursor))
 
     # Last, because the name hides the builtin from the annotations below.
@@ -335,7 +335,7 @@ class SyncJobClient:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page:
-        """See ``JobClient.list``."""
+        """Return a page of matching jobs. As ``JobClient.list``."""
         return self._call(
             lambda client: client.list(which, order=order, cursor=cursor, limit=limit)
         )

@@ -168,12 +168,12 @@ class JobContext(Protocol):
 
     @property
     def attempt(self) -> int:
-        """Of this run, from 1. Runs that were handed back do not count."""
+        """The number of this attempt, from 1. Runs that were handed back do not count."""
         ...
 
     @property
     def max_attempts(self) -> int | None:
-        """None: no bound."""
+        """How many runs may fail before the job is dead. None: no bound."""
         ...
 
     @property
@@ -194,12 +194,12 @@ class JobContext(Protocol):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """As given at enqueue."""
+        """The tags of the job, as given at enqueue."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """As given at enqueue."""
+        """The metadata of the job, texts by name, as given at enqueue."""
         ...
 
     @property
@@ -290,13 +290,13 @@ class JobContext(Protocol):
     async def enqueue(
         self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
     ) -> EnqueueOutcome[R]:
-        """Enqueue another job. See ``JobClient.enqueue``."""
+        """Store another job, and return its id and whether it is new. As ``JobClient.enqueue``."""
         ...
 
     async def enqueue_many(
         self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
     ) -> list[EnqueueOutcome[R]]:
-        """Enqueue several. See ``JobClient.enqueue_many``."""
+        """Store several jobs, outcomes in their order. As ``JobClient.enqueue_many``."""
         ...
 
     async def parents(self) -> tuple[ParentJob, ...]:

@@ -106,9 +106,10 @@ OPTION_NAMES = frozenset(GivenOptions.__struct_fields__)
 class EnqueueRequest(GivenOptions, Generic[Result_co], frozen=True):
     """A job to be enqueued: ``EnqueueRequest("gh.sync_issue", {"number": 7}, priority=1)``.
 
-    Nothing is checked here. ``enqueue`` checks. ``handler.request(...)`` makes one whose payload
-    is already checked, and the only one a type checker can check: an ``EnqueueRequest[Report]``,
-    where the handler returns a ``Report``.
+    All fields behind ``result_type`` are options of the enqueue, each described at
+    ``EnqueueOptions``. Nothing is checked here. ``enqueue`` checks. ``handler.request(...)`` makes
+    a request whose payload is already checked, and the only one a type checker can check: an
+    ``EnqueueRequest[Report]``, where the handler returns a ``Report``.
 
     :param kind: names the handler
     :param payload: the handler's arguments by name, or the JSON text of such an object

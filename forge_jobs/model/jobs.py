@@ -285,7 +285,12 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 class Job(Struct, frozen=True, kw_only=True):
     """A stored job, whole.
 
+    Instants are aware and in UTC, durations are timedeltas.
+
+    :param status: see the glossary. ``failed`` waits for a retry, ``dead`` has given up
     :param cause: while in_progress that of the status before
+    :param attempt: how many attempts have begun. Runs that were handed back do not count
+    :param priority: -100 to 100, the lowest first
     :param due_at: when the job may be claimed. For a failed job the time of its retry
     :param token: of the last claim. Of a job that was never claimed the value before the first,
         ``enqueued_at`` in microseconds

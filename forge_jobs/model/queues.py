@@ -31,6 +31,10 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
     ``flat``: always ``base``. ``exponential``: ``base`` x 2^(level-1) up to ``cap``. The level
     falls back to zero after ``quiet`` without a throttle, counted from the end of the pause.
     A ``retry_after`` of the upstream replaces the computed length, within [1 s, ``cap``].
+
+    :param mode: ``flat`` or ``exponential``
+    :param base: the first pause, a timedelta as all durations here
+    :raises InvalidInput: a duration is negative, or ``cap`` is below ``base``
     """
 
     mode: Literal["flat", "exponential"] = "flat"
@@ -49,8 +53,14 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
 class Retention(Struct, frozen=True, kw_only=True):
     """How long finished jobs stay, by age since they ended, and how many at most.
 
-    Zero age keeps nothing: the payload goes at once, the row a minute later. None means no
-    bound by count.
+    Zero age keeps nothing: the payload goes at once, the row a minute later.
+
+    :param done: the age from which on a job that succeeded is removed, a timedelta
+    :param dead: the same of a job that gave up
+    :param cancelled: the same of a cancelled job
+    :param max_done: how many of them stay at most, the newest. None: no bound by count. The same
+        are ``max_dead`` and ``max_cancelled``
+    :raises InvalidInput: a bound is negative
     """
 
     done: timedelta = timedelta(days=7)
@@ -73,7 +83,11 @@ class Retention(Struct, frozen=True, kw_only=True):
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """The settings of one queue.
 
+    ``QueueSettings(max_workers=4, retention=Retention(done=timedelta(hours=1)))``
+
     :param max_workers: running handlers in the whole cluster, 0 to 100,000
+    :param cooldown: how long the queue pauses after ``Throttled``
+    :param retention: how long ended jobs stay
     :param retry: for jobs whose handler has no policy. None: exponential
     :param dead_letter: the queue that gets a letter of each job that dies here. "" for none
     :param objective: how many jobs should start in time, as ``95% within 30s``. "" for none. Other

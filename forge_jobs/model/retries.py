@@ -25,10 +25,11 @@ def _check(field: str, value: timedelta | float) -> None:
 
 
 class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
-    """``base`` x ``factor`` ^ (attempt - 1), up to ``cap``.
+    """Pauses of ``base`` x ``factor`` ^ (attempt - 1), up to ``cap``, as ``Exponential(cap=600)``.
 
     :param base: ceiling of the first delay. A number is seconds
     :param factor: at least 1
+    :param cap: the longest ceiling. A number is seconds
     :param jitter: draw from zero to the ceiling. Else wait for the ceiling itself
     """
 
@@ -45,7 +46,13 @@ class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
 
 
 class Linear(Struct, frozen=True, tag="linear"):
-    """``step`` x attempt, up to ``cap``. Jitter as in :class:`Exponential`."""
+    """Pauses that grow by ``step`` with each failed attempt: ``Linear(10, cap=300)``.
+
+    :param step: how much longer each ceiling is than the one before. A number is seconds
+    :param cap: the longest ceiling. A number is seconds
+    :param jitter: draw from zero to the ceiling. Else wait for the ceiling itself
+    :raises InvalidInput: a duration is negative or too long
+    """
 
     step: timedelta | float
     cap: timedelta | float = _HOUR
@@ -57,7 +64,12 @@ class Linear(Struct, frozen=True, tag="linear"):
 
 
 class Fixed(Struct, frozen=True, tag="fixed"):
-    """The same ceiling every time. Jitter as in :class:`Exponential`."""
+    """The same pause after each failed attempt: ``Fixed(30)``.
+
+    :param delay: the ceiling. A number is seconds
+    :param jitter: draw from zero to the ceiling. Else wait for the ceiling itself
+    :raises InvalidInput: ``delay`` is negative or too long
+    """
 
     delay: timedelta | float
     jitter: bool = True
@@ -67,7 +79,12 @@ class Fixed(Struct, frozen=True, tag="fixed"):
 
 
 class Delays(Struct, frozen=True, tag="delays"):
-    """A ceiling per attempt. The last repeats. Jitter as in :class:`Exponential`."""
+    """A pause per failed attempt, and the last one from there on: ``Delays((10, 60, 3600))``.
+
+    :param delays: the ceilings, at least one. Numbers are seconds
+    :param jitter: draw from zero to the ceiling. Else wait for the ceiling itself
+    :raises InvalidInput: ``delays`` is empty, or one of them is negative or too long
+    """
 
     delays: tuple[timedelta | float, ...]
     jitter: bool = True

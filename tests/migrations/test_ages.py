@@ -115,7 +115,7 @@ async def test_a_newer_schema_that_works_with_this_program_is_taken(url: str) ->
 
 
 async def test_a_schema_whose_migrations_do_not_say_which_programs_they_work_with(url: str) -> None:
-    """As the first release made the schema: each migration works with the programs that know of that."""
+    """As the first release made the schema: a migration works with programs that know of that."""
     await open_migrator(url).up()
     await query(url, "ALTER TABLE forge_migrations DROP COLUMN works_from")
     statuses = await open_migrator(url).status()

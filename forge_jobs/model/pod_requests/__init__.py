@@ -39,7 +39,7 @@ class PodVerb(StrEnum):
 
 
 class RequestState(StrEnum):
-    """The state of a request."""
+    """How far a request to a pod has come."""
 
     WAITING = "waiting"
     """The pod has not heard of the request yet."""

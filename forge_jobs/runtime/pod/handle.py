@@ -55,7 +55,7 @@ class QueueHandle:
         connection: object | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> EnqueueOutcome[R]:
-        """See :meth:`JobClient.enqueue`."""
+        """Store one job, and return its id and whether it is new. As :meth:`JobClient.enqueue`."""
         return await self.client.enqueue(request, connection=connection, **options)
 
     async def enqueue_many(
@@ -65,7 +65,7 @@ class QueueHandle:
         spread: timedelta | float | None = None,
         connection: object | None = None,
     ) -> list[EnqueueOutcome[R]]:
-        """See :meth:`JobClient.enqueue_many`."""
+        """Store many jobs, outcomes in their order. As :meth:`JobClient.enqueue_many`."""
         return await self.client.enqueue_many(requests, spread=spread, connection=connection)
 
     @overload
@@ -77,11 +77,11 @@ class QueueHandle:
         self, job_id: str | EnqueueOutcome, timeout: timedelta | float, type: type[R]
     ) -> R: ...
     async def result(self, job_id: Any, timeout: timedelta | float, type: Any = None) -> Any:
-        """See :meth:`JobClient.result`."""
+        """Wait for the end, and return the result or raise. As :meth:`JobClient.result`."""
         return await self.client.result(job_id, timeout, type)
 
     async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """See :meth:`JobClient.cancel`."""
+        """Cancel waiting jobs, ask running ones to stop. As :meth:`JobClient.cancel`."""
         return await self.client.cancel(which)
 
     @property
