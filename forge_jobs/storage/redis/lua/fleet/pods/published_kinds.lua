@@ -8,10 +8,10 @@ local function handle(base, request)
   end
   local found = {}
   for _, name in ipairs(names) do
-    local text = redis.call('HGET', key, name)
-    if text then
+    local known = redis.call('HGET', key, name)
+    if known then
       found[#found + 1] = name
-      found[#found + 1] = text
+      found[#found + 1] = known
     end
   end
   return found
