@@ -299,7 +299,7 @@ async def test_a_claim_does_not_read_what_pods_say_of_themselves(
 ) -> None:
     database: Any = storage.jobs._database  # type: ignore[attr-defined]
     database.known_elsewhere = KnownElsewhere(elapsed=lambda: 0.0)
-    for number in range(20):
+    for number in range(200):
         kinds = [f"pod{number}.kind{each}" for each in range(50)]
         await register(storage, kinds=["other", *kinds], lease_for=LONG)
     lease = await register(storage, lease_for=LONG)
