@@ -66,5 +66,13 @@ def test_every_place_of_a_change_exists(row: str) -> None:
             before = Path(name).parent
 
 
+@pytest.mark.parametrize("row", rows(), ids=lambda row: str(row).split("|")[1].strip())
+def test_a_change_is_in_at_most_two_rooms_of_a_store(row: str) -> None:
+    for cell in row.split("|")[3:5]:
+        # A bare name lies in the room before.
+        rooms = {name.partition("/")[0] for name in re.findall(r"`([\w/.]+)`", cell) if "/" in name}
+        assert len(rooms) <= 2
+
+
 def test_there_are_at_least_ten_changes() -> None:
     assert len(rows()) >= 10

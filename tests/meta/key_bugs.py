@@ -297,9 +297,9 @@ _ON_REDIS = (
     _lua(
         "a requeue of a child whose key is taken is tried again and again",
         "unique_modes",
-        "jobs/requeue/requeue",
-        "  local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'\n",
-        "  local refused = refusal(base, job)\n",
+        "lib/jobs/operate/relinking",
+        "  if is_key_taken(base, job) then\n    return 'key_taken'\n  end\n",
+        "",
     ),
     _lua(
         "expired: the holder keeps the key",

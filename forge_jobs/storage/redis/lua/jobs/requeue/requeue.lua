@@ -27,18 +27,7 @@ local function are_all(base, job, kin)
 end
 
 local function requeue(base, job)
-  local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
-  if refused then
-    return refused
-  end
-  local why, edges = plan_of(base, job, plans[job.id], are_all)
-  if why then
-    return why
-  end
-  start_anew(base, job, edges)
-  append_event(base, now, 'requeued', job.id, '', '')
-  count('requeued')
-  return 'changed'
+  return refusal(base, job) or follow_plan(base, job, plans[job.id], are_all, start_anew, 'requeued')
 end
 
 local function handle(base, request)

@@ -28,18 +28,7 @@ local function are_all(base, job, kin)
 end
 
 local function restore(base, job)
-  local refused = restore_refusal(base, job) or is_key_taken(base, job) and 'key_taken'
-  if refused then
-    return refused
-  end
-  local why, edges = plan_of(base, job, plans[job.id], are_all)
-  if why then
-    return why
-  end
-  go_on(base, job, edges)
-  append_event(base, now, 'restored', job.id, '', '')
-  count('restored')
-  return 'changed'
+  return restore_refusal(base, job) or follow_plan(base, job, plans[job.id], are_all, go_on, 'restored')
 end
 
 local function handle(base, request)

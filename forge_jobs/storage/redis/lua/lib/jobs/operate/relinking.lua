@@ -1,5 +1,5 @@
 -- New edges of jobs that wait again, by a plan: { refusal or false, { { parent, edge, the edge from now on }
--- .. }, how many children have been kept from hearing of the end }. Used with jobs and edges.
+-- .. }, how many children have been kept from hearing of the end }. Used with jobs, edges and requeueing.
 
 -- Returns why the job does not wait again by the plan, and its edges. 'again': the job is not as planned.
 -- false: no reason.
@@ -47,4 +47,19 @@ local function wait_again(base, job)
   if job.kids then
     withdraw_handovers(base, job.id)
   end
+end
+
+-- Changes a job by its plan: change(base, job, edges), and an event. Answers as a verb does.
+local function follow_plan(base, job, plan, are_kept, change, event)
+  if is_key_taken(base, job) then
+    return 'key_taken'
+  end
+  local why, edges = plan_of(base, job, plan, are_kept)
+  if why then
+    return why
+  end
+  change(base, job, edges)
+  append_event(base, now, event, job.id, '', '')
+  count(event)
+  return 'changed'
 end
