@@ -14,7 +14,7 @@ from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.jobs import JobStatus, Unique
+from forge_jobs.model.jobs import After, JobStatus, Unique
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.protocols import Storage
@@ -199,3 +199,38 @@ async def test_a_key_whose_job_ends_in_an_open_transaction_is_held_until_the_com
     await enqueue_one(storage, unique=Unique("k"))
     await job_when(storage, job_id, JobStatus.DONE)
     assert len((await storage.jobs.list(JobFilter(), cursor=None, limit=10)).jobs) == 2
+
+
+@pytest.mark.long
+async def test_a_queue_goes_on_beside_a_transaction_that_has_made_a_running_job_a_parent(
+    storage: Storage, url: str
+) -> None:
+    handlers = HandlerRegistry()
+    go_on = anyio.Event()
+    ran: list[int] = []
+
+    @handlers.job("parent")
+    async def parent() -> str:
+        await go_on.wait()
+        return "kept"
+
+    @handlers.job("quick")
+    async def quick(n: int) -> None:
+        ran.append(n)
+
+    async with a_runtime(storage, handlers, 4).start() as handle:
+        running = await handle.enqueue(parent.request())
+        await job_when(storage, running.job_id, JobStatus.IN_PROGRESS)
+        async with drivers_own(url) as (connection, end):
+            child = new_job(kind="quick", payload='{"n": 136}', after=(After(running.job_id),))
+            await storage.jobs.enqueue([child], connection=connection)
+            go_on.set()
+            others = [(await handle.enqueue(quick.request(n))).job_id for n in range(136)]
+            for job_id in others:
+                assert (await ended(storage, job_id)).status is JobStatus.DONE
+            assert (await get_job(storage, running.job_id)).status is JobStatus.IN_PROGRESS
+            await end(True)
+        first = await ended(storage, running.job_id)
+        assert (first.status, first.result, first.attempt) == (JobStatus.DONE, '"kept"', 1)
+        assert (await ended(storage, child.id)).status is JobStatus.DONE
+    assert sorted(ran) == list(range(137))
