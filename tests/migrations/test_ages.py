@@ -167,6 +167,23 @@ async def test_what_would_lose_data_is_not_undone(url: str) -> None:
     assert (await open_migrator(url).status())[-1].applied_at is not None
 
 
+@pytest.mark.long
+async def test_a_key_that_still_drops_requests_is_not_forgotten(url: str) -> None:
+    migrator = open_migrator(url)
+    await migrator.up()
+    # Until the year 2286, and until 2001.
+    await query(url, f"INSERT INTO forge_unique_windows VALUES ('q', 'k', 'j', 1, {10**16})")
+    await query(url, f"INSERT INTO forge_replacements VALUES ('r', 'j', {10**16})")
+    with pytest.raises(Conflict, match=r"lose data: (windows of unique keys|replaced)"):
+        await migrator.down(10)
+    await query(url, f"UPDATE forge_unique_windows SET ends_at = {10**15}")
+    with pytest.raises(Conflict, match="lose data: replaced content"):
+        await migrator.down(10)
+    await query(url, f"UPDATE forge_replacements SET ends_at = {10**15}")
+    await migrator.down(10)
+    await migrator.up()
+
+
 async def test_nothing_is_undone_under_pods_that_work(url: str) -> None:
     with with_migrations(TABLE, down="DROP TABLE forge_more;\n"):
         async with await open_storage(url) as storage:
