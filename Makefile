@@ -31,8 +31,10 @@ docs: $(MANUAL)
 	@echo "The manual: build/manual/index.html"
 
 # What a developer runs all day.
+quick: export FORGE_TEST_BACKENDS = sqlite
 quick: $(READY)
-	$(PYTEST) -m "not long" tests/unit tests/runtime tests/conformance -k "not postgres and not redis"
+	$(PYTEST) -m "not long" tests/unit tests/runtime tests/conformance \
+	    -k "not postgres and not redis and not all_stores and not every_way"
 
 # Once more on the servers that Debian packages, where .ci/run installs them.
 debian: export FORGE_TEST_PG_BIN ?= /usr/lib/postgresql/15/bin
@@ -63,6 +65,7 @@ pythons: $(READY)
 	done
 	FORGE_TEST_LOOP=uvloop $(MAKE) loops
 
+loops: export FORGE_TEST_BACKENDS = sqlite
 loops: $(READY)
 	$(PYTEST) -m "not long" tests/runtime -k "not postgres and not redis"
 

@@ -7,14 +7,15 @@ import pytest
 
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import forget, url_of
+from tests.support.backends import forget, pass_on, url_of
 
 
 @pytest.fixture
-async def url(backend: str, tmp_path: Path) -> AsyncGenerator[str]:
+async def url(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> AsyncGenerator[str]:
     """Of an empty store, which is gone after the test."""
     yield await url_of(backend, tmp_path)
-    await forget(backend, tmp_path)
+    changes_only_rows = request.node.get_closest_marker("only_rows") is not None
+    await (pass_on if changes_only_rows else forget)(backend, tmp_path)
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def handed_over() -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", note)
 
 
+@pytest.mark.daily("skip")
 @pytest.mark.parametrize("overlap", ["allow", "skip"])
 async def test_a_hundred_schedules_cost_as_many_statements_as_one(
     timed_storage: Storage, clock: ManualClock, overlap: Literal["allow", "skip"]

@@ -73,6 +73,7 @@ async def analyze(store: Storage) -> None:
     await database_of(store).write(lambda tx: tx.connection.exec_driver_sql("ANALYZE forge_jobs"))
 
 
+@pytest.mark.daily("sqlite")
 @pytest.mark.parametrize("queues", [OTHERS, pytest.param(1_000, marks=pytest.mark.long)])
 async def test_queues_without_anything_overdue_cost_a_pass_nothing(
     store: Storage, clock: ManualClock, asked: Asked, queues: int
@@ -89,6 +90,7 @@ async def test_queues_without_anything_overdue_cost_a_pass_nothing(
     assert max(counted) <= 10 + OF_A_PORTION * PORTIONS, counted
 
 
+@pytest.mark.daily("sqlite")
 async def test_many_queues_with_a_few_overdue_cost_one_look_each(
     store: Storage, clock: ManualClock, asked: Asked
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_shown_file_is_the_example(path: str) -> None:
     assert named("title")[path] == (ROOT / path).read_text()
 
 
+@pytest.mark.daily("embedded")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_example_prints_what_it_says(path: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(path.parent, tmp_path / "example"))

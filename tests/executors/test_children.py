@@ -174,6 +174,7 @@ async def test_a_guardian_without_a_pod_kills_its_program() -> None:
     await program.ended
 
 
+@pytest.mark.long
 @pytest.mark.any_store
 async def test_a_thousand_short_jobs_run_in_two_children(storage: Storage) -> None:
     async with a_runtime(storage, jobs.handlers, workers=2).start() as handle:

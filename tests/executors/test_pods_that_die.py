@@ -72,6 +72,7 @@ async def test_a_pod_that_is_killed_leaves_no_process(
     assert job.crashes == 0, "the claim is for a reaper to find"
 
 
+@pytest.mark.long
 async def test_ctrl_c_reaches_the_pod_and_not_its_children(
     url: str, storage: Storage, client: JobClient, tmp_path: Path
 ) -> None:

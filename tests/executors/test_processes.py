@@ -86,6 +86,7 @@ async def test_outcomes_of_the_handler_hold(storage: Storage, tmp_path: Path) ->
     assert (job.snoozes, job.attempt) == (1, 1)
 
 
+@pytest.mark.daily("kill")
 @pytest.mark.parametrize(
     ("how", "words"),
     [("exit", "exit code 3"), ("kill", "killed by SIGKILL"), ("segfault", "killed by SIGSEGV")],
@@ -130,6 +131,7 @@ async def test_a_cancel_interrupts_the_handler_which_cleans_up(
     assert reason_in(mark) == "cancel"
 
 
+@pytest.mark.daily("deaf")
 @pytest.mark.parametrize("kind", ["waits", "waits_async", "deaf"])
 async def test_a_timeout_ends_every_handler(storage: Storage, tmp_path: Path, kind: str) -> None:
     mark = tmp_path / "mark"

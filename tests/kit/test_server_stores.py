@@ -154,6 +154,7 @@ def test_nothing_is_left_of_a_place(kind: str, tmp_path: Path) -> None:
     assert background().run(_used_and_removed(url, lambda own: left_on(url, own, tmp_path))) == []
 
 
+@pytest.mark.long
 def test_the_schema_of_a_killed_process_is_removed_by_the_next_one() -> None:
     url = servers.postgres_url()
     code = f"from tests.kit.test_server_stores import hold; hold({url!r})"

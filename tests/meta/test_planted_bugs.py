@@ -41,7 +41,7 @@ def _text(file: str) -> str:
 
 def _is_there(test: str) -> bool:
     """Return whether there is such a file, or such a test as pytest names it."""
-    file, *names = test.split("::")
+    file, *names = test.partition("[")[0].split("::")
     text = "\n" + _text(file)
     kinds = ("class {}:", "def {}(", "async def {}(")
     return all(

@@ -75,6 +75,7 @@ async def test_an_empty_queue_beside_an_incident_is_no_problem(
     assert [each.queue for each in await fleet.all()] == ["default"]
 
 
+@pytest.mark.long
 async def test_ten_healthy_minutes_under_load_have_no_problem(
     storage: Storage, fleet: Fleet, clock: ManualClock
 ) -> None:

@@ -199,6 +199,7 @@ async def test_a_transaction_that_nobody_ends(storage: Storage, tmp_path: Path) 
         forgotten.close()
 
 
+@pytest.mark.long
 async def test_a_server_whose_memory_is_nearly_used() -> None:
     with servers.a_redis() as server:
         async with await open_storage(server.url) as storage:

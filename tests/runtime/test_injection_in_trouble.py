@@ -107,6 +107,7 @@ async def test_a_stop_ends_while_a_clean_up_waits_and_the_store_is_silent(
     assert stage.notes == ["opens 1"]
 
 
+@pytest.mark.long
 async def test_a_thousand_jobs_get_the_error_of_one_making_and_then_one_value(
     storage: Storage,
 ) -> None:

@@ -59,10 +59,12 @@ def marked() -> set[int]:
     return {number for number, line in enumerate(lines, 1) if line.endswith(MARK)}
 
 
+@pytest.mark.daily("pyrefly")
 def test_right_uses_are_accepted(said: Complaints) -> None:
     assert {line: text for (name, line), text in said.items() if name == "right"} == {}
 
 
+@pytest.mark.daily("pyrefly")
 def test_wrong_uses_are_refused_each(said: Complaints) -> None:
     assert {line for name, line in said if name == "wrong"} == marked()
 

@@ -53,6 +53,7 @@ def arrivals(rng: random.Random, rate: float, *, start: float = 0.0, end: float)
         at += rng.expovariate(rate)
 
 
+@pytest.mark.daily("exponential")
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 @pytest.mark.parametrize(
     ("rate", "mean", "slots"),
@@ -88,6 +89,7 @@ def test_at_a_steady_load_pods_do_not_flap_and_the_objective_holds(
     assert max(settled) <= 2 * busy + 2
 
 
+@pytest.mark.daily("exponential")
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_in_a_burst_the_objective_holds(shape: Shape) -> None:
     """Four times the usual load for 20 minutes, in two hours."""

@@ -51,6 +51,7 @@ def is_near(foretold: float, true: float) -> bool:
     return abs(foretold - true) <= true / 3
 
 
+@pytest.mark.daily("exponential")
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_forecasts_are_within_a_third_and_nothing_clears_that_grows(shape: Shape) -> None:
     rng = random.Random(f"what if {shape.name}")

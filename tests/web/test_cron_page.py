@@ -141,6 +141,7 @@ async def test_who_may_not_read_learns_no_times(sqlite: Storage) -> None:
     assert answer.status_code == 403
 
 
+@pytest.mark.long
 async def test_hostile_texts_of_schedules_are_text(sqlite: Storage) -> None:
     await scheduled(sqlite)
     async with client_of(dashboard(sqlite, authorize=lambda _: ADA)) as client:

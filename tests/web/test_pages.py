@@ -35,6 +35,7 @@ async def test_pages_of_an_empty_store(caller: httpx.AsyncClient) -> None:
         assert "<h1>" in await page(caller, path)
 
 
+@pytest.mark.long
 async def test_pages_of_a_store_at_work(storage: Storage) -> None:
     app = dashboard(storage, authorize=lambda _: ADA)
     async with playing(storage) as scene, client_of(app) as client:
@@ -116,6 +117,7 @@ async def test_errors_are_pages_for_people(caller: httpx.AsyncClient) -> None:
         assert "<h1>Not found</h1>" in await page(caller, path, 404)
 
 
+@pytest.mark.long
 async def test_hostile_texts_are_text_on_every_page(sqlite: Storage) -> None:
     app = dashboard(sqlite, authorize=lambda _: ADA)
     async with JobClient(sqlite) as jobs, client_of(app) as client:

@@ -31,7 +31,7 @@ from tests.support.callers import (
 from tests.support.factories import KIND, QUEUE, claim_one, enqueue_one, new_job, register
 from tests.support.postgres import raw, with_options
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_rows]
 
 every_kind = pytest.mark.parametrize("opener", OPENERS, ids=lambda opener: opener.__name__)
 

@@ -31,7 +31,7 @@ from tests.support.factories import (
 from tests.support.keyed import ask, hand_over, keyed, running_with_follow_up
 from tests.support.postgres import raw
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_rows]
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -248,6 +248,7 @@ async def run_program(url: str, how: str) -> int:
     return ran.returncode
 
 
+@pytest.mark.daily("just ends")
 @pytest.mark.parametrize("how", ["closed", "just ends"])
 async def test_a_program_that_enqueues_and_ends_has_told_of_it(
     storage: Storage, url: str, heard: ReceivedNotices, how: str

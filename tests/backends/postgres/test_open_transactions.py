@@ -101,6 +101,7 @@ async def test_a_queue_that_an_open_transaction_begins_stalls_no_other_queue(
     assert (await storage.jobs.counts(["new"]))["new"].by_status["pending"] == 2
 
 
+@pytest.mark.daily("True")
 @pytest.mark.parametrize("commits", [True, False])
 async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
     storage: Storage, engine: AsyncEngine, commits: bool

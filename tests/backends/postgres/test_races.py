@@ -36,7 +36,7 @@ from tests.support.factories import (
 from tests.support.postgres import database_of, deadlocks, raw, with_options
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_rows]
 
 
 async def test_bulk_writes_in_any_order_never_wait_in_a_circle(storage: Storage, url: str) -> None:

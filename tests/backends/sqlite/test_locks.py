@@ -214,6 +214,7 @@ async def test_the_driver_still_runs_functions_on_its_own_thread(tmp_path: Path)
         await driver.close()
 
 
+@pytest.mark.long
 async def test_four_processes_write_to_one_file_without_an_error(tmp_path: Path) -> None:
     program = """
 import asyncio, sys

@@ -81,6 +81,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_the_private_file_of_a_killed_process_goes_at_the_next_open() -> None:
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, "killed"], capture_output=True, text=True, check=False

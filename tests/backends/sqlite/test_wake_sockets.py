@@ -92,6 +92,7 @@ async def test_a_commit_of_another_process_wakes_without_a_look(storage: Storage
     assert not await storage.jobs.wait_for_work(QUEUES, NONE)
 
 
+@pytest.mark.long
 async def test_who_waits_while_it_comes_is_woken(storage: Storage, url: str) -> None:
     await listen_without_looks(storage)
     async with anyio.create_task_group() as group:
@@ -140,6 +141,7 @@ async def test_a_frozen_listener_holds_nobody_up(
     assert len(sockets_of(storage)) == 1
 
 
+@pytest.mark.long
 async def test_where_sockets_are_not_possible_a_look_finds_what_came(
     storage: Storage, url: str
 ) -> None:
