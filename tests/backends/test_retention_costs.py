@@ -87,7 +87,8 @@ async def test_queues_without_anything_overdue_cost_a_pass_nothing(
         asked.read()
         assert await cleaned_up(store, 5_000) == OVERDUE
         counted.append(asked.read()[0])
-    assert max(counted) <= 10 + OF_A_PORTION * PORTIONS, counted
+    # On SQLite one says that the commits of the pass are synced afterwards.
+    assert max(counted) <= 11 + OF_A_PORTION * PORTIONS, counted
 
 
 @pytest.mark.daily("sqlite")
