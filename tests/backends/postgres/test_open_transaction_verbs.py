@@ -152,6 +152,8 @@ async def _register(world: World) -> None:
     lease = await world.procs.register(a_pod(kinds=(KIND, "unknown")), LEASE)
     await world.procs.set_draining(lease)
     await world.procs.end_draining(lease)
+    await world.procs.publish_kinds({KIND: "{}"})
+    await world.procs.published_kinds()
     await world.procs.unregister(lease)
     await world.procs.register(a_pod(queues=(QUEUE, "new")), timedelta(0))
     assert len(await world.procs.drop_dead_pods(timedelta(0), 100)) == 1
@@ -198,6 +200,7 @@ async def _queues(world: World) -> None:
         await world.config.set_paused(name, False)
         await world.config.clear_cooldown(name)
     await world.config.queues()
+    await world.config.settings_of_code()
     await world.config.delete_queue("another")
 
 
