@@ -67,7 +67,7 @@ pythons: $(READY)
 
 loops: export FORGE_TEST_BACKENDS = sqlite
 loops: $(READY)
-	$(PYTEST) -m "not long" tests/runtime -k "not postgres and not redis"
+	$(PYTEST) -m "not long" tests/runtime tests/executors tests/commands -k "not postgres and not redis"
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Protocol, cast
 
 _PACE, _PACE_BYTES = 0.005, 256 * 1024
 """Seconds of rest after so many bytes beyond what is kept: a program that writes without end must
@@ -103,7 +103,8 @@ class OutputPipe(asyncio.Protocol):
     # -- calls of the event loop -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.ReadTransport)
+        # Not asserted: the transports of uvloop are no subclass.
+        transport = cast("asyncio.ReadTransport", transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from msgspec import Struct
+
+from forge_jobs.runtime.shared.uncancellable import wait_to_its_end
 
 _GUARDIAN = str(Path(__file__).with_name("guardian.py"))
 _REAPED_EVERY = 0.005
@@ -79,6 +81,17 @@ def is_hung_up(end: socket.socket | BinaryIO | None) -> bool:
     return bool(look.poll(0))
 
 
+async def attach(protocol: asyncio.Protocol, connected: socket.socket) -> None:
+    """Connect the protocol to a socket of a pair, also when the caller is cancelled meanwhile.
+
+    A cancelled ``create_connection`` of uvloop leaves a closed transport, and the protocol never
+    hears of the end.
+    """
+    loop = asyncio.get_running_loop()
+    attaching = loop.create_task(loop.create_connection(lambda: protocol, sock=connected))
+    await wait_to_its_end(attaching, lambda: None)
+
+
 class GuardedProgram(asyncio.Protocol):
     """A started program. Ends, with all descendants, at the latest when the pod does."""
 
@@ -138,7 +151,7 @@ class GuardedProgram(asyncio.Protocol):
         finally:
             theirs.close()
         self._socket = ours
-        await self._loop.create_connection(lambda: self, sock=ours)
+        await attach(self, ours)
         try:
             await asyncio.shield(self._started)
         except asyncio.CancelledError:
@@ -187,7 +200,8 @@ class GuardedProgram(asyncio.Protocol):
     # -- calls of the event loop -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # Not asserted: the transports of uvloop are no subclass.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:

@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -16,6 +17,7 @@ from forge_jobs.runtime.executors.guarded import (
     GuardedProgram,
     NoProcess,
     ProgramEnd,
+    attach,
     is_hung_up,
     unread,
 )
@@ -98,7 +100,7 @@ class Child(asyncio.Protocol):
             ]
             self._socket = ours
             try:
-                await self._loop.create_connection(lambda: self, sock=ours)
+                await attach(self, ours)
                 await self.program.start(argv, inherited=(descriptor,))
             except BaseException:
                 self.kill()
@@ -160,7 +162,8 @@ class Child(asyncio.Protocol):
     # -- calls of the event loop -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # Not asserted: the transports of uvloop are no subclass.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
