@@ -43,7 +43,6 @@ _ANYIO = f"""{_IMPORTS}
 def anyio_backend():
     return "asyncio"
 
-@pytest.mark.daily
 @pytest.mark.anyio
 @pytest.mark.parametrize("time", range(2))
 async def test_under_anyio(forge_kit, forge_storage, time):{_BODY}"""
@@ -92,6 +91,7 @@ def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
     return project.runpytest_subprocess(*given, *options)
 
 
+@pytest.mark.daily
 def test_under_anyio(project: pytest.Pytester) -> None:
     project.makepyfile(test_anyio=_ANYIO)
     run(project, "-p", "no:asyncio").assert_outcomes(passed=2)

@@ -8,6 +8,7 @@ import pytest
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from tests.operating.test_errors import DEAD, fail
+from tests.support.waiting import wait_until
 from tests.web.conftest import ADA, client_of
 from tests.web.hostile import hostile
 from tests.web.scene import playing
@@ -23,12 +24,19 @@ def groups_of(text: str) -> list[str]:
 async def test_a_group_of_failures_has_a_page(storage: Storage) -> None:
     app = dashboard(storage, authorize=lambda _: ADA)
     async with playing(storage), client_of(app) as client:
-        listed = await page(client, "/errors")
-        pages = [await page(client, path) for path in groups_of(listed)]
-        [declined] = [text for text in pages if "declined" in text]
+        listed = ""
+
+        async def three_are_dead() -> str | None:
+            # The pod tells of its failures from time to time.
+            nonlocal listed
+            listed = await page(client, "/errors")
+            pages = [await page(client, path) for path in groups_of(listed)]
+            found = [text for text in pages if "declined" in text and "Requeue 3 dead" in text]
+            return found[0] if found else None
+
+        declined = await wait_until(three_are_dead, description="the group has three dead jobs")
         assert re.search(r"card \d+ declined", declined)
         assert "Traceback" in declined
-        assert "Requeue 3 dead" in declined
         assert "0 of 3 jobs succeeded on a retry" in declined
         assert "8f2c" in declined
         [requeue] = re.findall(r'href="(/act/requeue_jobs[^"]+)"', declined)
