@@ -31,21 +31,26 @@ def url(store: RedisStore) -> str:
     return store.url
 
 
+@pytest.mark.parametrize("joins", ["before", "while"])
 async def test_a_store_out_of_memory_refuses_new_jobs_and_finishes_those_it_has(
-    store: RedisStore, storage: Storage, pods: Fleet, ledger: Path
+    store: RedisStore, storage: Storage, pods: Fleet, ledger: Path, joins: str
 ) -> None:
     request = EnqueueRequest(
         "ledger.work", {"ledger": str(ledger), "seconds": 0.01}, queue="work", tags=("x" * 150,)
     )
-    pod = pods.start({"work": 2})
     accepted: set[str] = set()
     async with JobClient(storage, repeat_for=0.2) as client:
         accepted |= {outcome.job_id for outcome in await client.enqueue_many([request] * 20)}
+        if joins == "before":
+            pod = pods.start({"work": 2})
+            await wait_until(lambda: Ledger.read(ledger).ended(), description="the pod works")
         used = await store.memory_used()
         await store.limit_memory(used + KILOBYTES_MORE * 1_024)
 
         with pytest.raises(Unavailable) as refused:
             await _fill(client, request, accepted)
+        if joins == "while":
+            pod = pods.start({"work": 2})
 
         await wait_until(
             lambda: Ledger.read(ledger).ended() >= accepted,

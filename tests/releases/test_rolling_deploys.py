@@ -74,10 +74,14 @@ class Deployment:
         return (self.folder / "programs.log").read_text(errors="replace")
 
     def words(self, suffix: str) -> Iterator[list[str]]:
-        """Yield the words of each line of the files with a suffix."""
+        """Yield the words of each whole line of the files with a suffix.
+
+        A program may be in the middle of a line while the file is read.
+        """
         for path in sorted(self.folder.glob(f"*{suffix}")):
-            for line in path.read_text().splitlines():
-                yield line.split()
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    yield line.split()
 
     def runs(self, event: str) -> Counter[str]:
         """Return how often runs of each job have come so far."""

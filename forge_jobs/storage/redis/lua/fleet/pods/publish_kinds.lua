@@ -1,3 +1,4 @@
+-- allow-oom
 -- Stores a pod's descriptions of kinds, and forgets those that no pod has made for long. Hash 'kinds': kind ->
 -- the time, a blank, and the text. documents: kind and text in turn.
 local function handle(base, request)
