@@ -101,4 +101,45 @@ HOSTILE = tuple(
     )
 )
 
-HIDING_BUGS: tuple[Bug, ...] = (*HIDDEN_FIELDS, *HOSTILE)
+_SPECS = "forge_jobs/operating/settings/specs.py"
+_KINDS = "forge_jobs/operating/kinds/schemas.py"
+
+SCHEDULES = tuple(
+    Bug(
+        f"secrets of schedules: {name}",
+        (f"tests/web/test_schedule_kinds.py::test_{test}",),
+        (Edit(module, old, new),),
+    )
+    for name, module, old, new, test in (
+        (
+            "a new schedule has no marks",
+            _SPECS,
+            "handler_options=known.options, ",
+            "",
+            "a_schedule_has_the_marks_of_secrets_and_the_options_of_the_kind",
+        ),
+        (
+            "another kind takes the marks away",
+            _SPECS,
+            "(*paths_in(metadata), *paths_in(made))",
+            "paths_in(made)",
+            "another_kind_takes_the_marks_along",
+        ),
+        (
+            "a schedule of another kind needs no key",
+            _SPECS,
+            "if is_moved or ",
+            "if ",
+            "a_kind_whose_payloads_are_encrypted_takes_no_plain_schedule",
+        ),
+        (
+            "an edit without the key writes plain text",
+            _KINDS,
+            "        if self.lacks_key:\n            raise needs_key()\n",
+            "",
+            "a_kind_whose_payloads_are_encrypted_takes_no_plain_schedule",
+        ),
+    )
+)
+
+HIDING_BUGS: tuple[Bug, ...] = (*HIDDEN_FIELDS, *HOSTILE, *SCHEDULES)

@@ -16,7 +16,7 @@ from forge_jobs.operating.actions import previews, recording
 from forge_jobs.operating.actions.previews import Apply
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
-from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, enqueue_one, new_job, register
 

@@ -20,7 +20,7 @@ from forge_jobs.operating.actions.editing import JobEdit
 from forge_jobs.operating.documents import document
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.redaction import Redaction
-from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.privacy.secrets import SECRETS
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, enqueue_one, error, failed, finish, register

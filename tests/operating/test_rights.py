@@ -27,7 +27,7 @@ from forge_jobs.operating.documents import document
 from forge_jobs.operating.operations import OPERATIONS
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
-from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, enqueue_one, error, failed, finish, register
 

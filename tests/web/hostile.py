@@ -19,7 +19,7 @@ from forge_jobs.model.queues import RateLimit
 from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
-from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.runtime.shared.clean_texts import clean_text
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, error, failed, finish, register

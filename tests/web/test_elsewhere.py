@@ -24,7 +24,7 @@ from forge_jobs.model.jobs import After
 from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
-from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

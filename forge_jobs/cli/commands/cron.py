@@ -17,7 +17,7 @@ from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY
 from forge_jobs.operating.settings.documents import ScheduleView
-from forge_jobs.operating.settings.schedules import ScheduleEdit, checked_spec
+from forge_jobs.operating.settings.specs import ScheduleEdit, checked_spec
 from forge_jobs.operating.words import instant
 
 

@@ -43,7 +43,7 @@ from forge_jobs.operating.jobs.documents import (
     RevealedJob,
     Timeline,
 )
-from forge_jobs.operating.kinds.schemas import check_by_schema, described
+from forge_jobs.operating.kinds.schemas import known_kind
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, Stats, read_stats
 from forge_jobs.operating.redaction import clean_events, clean_log, clean_state
 from forge_jobs.policy.timelines import spans_of, stage_at
@@ -269,17 +269,15 @@ class JobCalls(RecordedCalls):
         check_request(request)
         if request.handler_options is not None or (self.handlers and request.kind in self.handlers):
             return request
-        entry = await described(self.storage, check_name("kind", request.kind))
+        known = await known_kind(self.storage, self.handlers, request.kind)
+        entry = known.entry
         if entry is None:
             return request
-        if entry.is_encrypted and (self.handlers is None or self.handlers.encryption is None):
-            fix = "enqueue by a program with the handlers, which have the key"
-            raise InvalidInput("kind", "has encrypted payloads", fix)
-        check_by_schema(entry, unencrypted(request)[0].payload)
+        known.check(unencrypted(request)[0].payload)
         queue = entry.queue
         if queue is None and request.queue is UNSET:
             queue = await self.client.queue_of(request.kind)
-        defaults = structs.replace(entry.defaults, queue=queue)
+        defaults = structs.replace(known.options, queue=queue)
         # A key that is derived belongs to the kind, and not to another name of the kind.
         kind = entry.kind if entry.unique is not None else request.kind
         return structs.replace(request, kind=kind, handler_options=defaults)

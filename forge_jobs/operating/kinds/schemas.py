@@ -1,11 +1,15 @@
 """Payloads checked by what pods say of their kinds, where no handler is at hand."""
 
 import msgspec
+from msgspec import Struct, structs
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.schema import KindEntry
+from forge_jobs.handlers.signatures import Signature
 from forge_jobs.model.letters import DEAD_LETTER_KIND
+from forge_jobs.model.names import check_name
 from forge_jobs.storage.protocols import Storage
 
 try:
@@ -59,16 +63,64 @@ def check_by_schema(entry: KindEntry, text: str) -> None:
         raise InvalidInput(f"payload{path[:_SHOWN]}", error.message[:_SHOWN], _FIX)
 
 
+class KnownKind(Struct, frozen=True, kw_only=True):
+    """What this process knows of a kind.
+
+    :param options: of the handler, here or in the pods. With the encryption, where the key is here
+    :param signature: of the handler, where the program has the handler
+    :param entry: as pods publish the kind, where the handler is elsewhere
+    :param lacks_key: payloads are encrypted and the key is elsewhere
+    """
+
+    options: HandlerOptions = HandlerOptions()
+    signature: Signature | None = None
+    entry: KindEntry | None = None
+    lacks_key: bool = False
+
+    def check(self, text: str) -> None:
+        """Refuse a payload that the handler could not be called with, or that needs the key.
+
+        :raises InvalidInput: names the field
+        """
+        if self.lacks_key:
+            raise needs_key()
+        if self.signature is not None:
+            self.signature.check(text)
+        elif self.entry is not None:
+            check_by_schema(self.entry, text)
+
+
+UNKNOWN = KnownKind()
+
+
+async def known_kind(storage: Storage, handlers: HandlerRegistry | None, kind: str) -> KnownKind:
+    """Return what is known of a kind: by the handler where the program has the handler, else by
+    what pods publish."""
+    handler = None if handlers is None else handlers.get(kind)
+    if handler is not None:
+        return KnownKind(options=handler.options, signature=handler.signature)
+    entry = await described(storage, check_name("kind", kind))
+    if entry is None:
+        return UNKNOWN
+    key = handlers.encryption if entry.is_encrypted and handlers is not None else None
+    return KnownKind(
+        options=structs.replace(entry.defaults, encryption=key),
+        entry=entry,
+        lacks_key=entry.is_encrypted and key is None,
+    )
+
+
+def needs_key() -> InvalidInput:
+    """Return the refusal of a plain payload for a kind with encrypted ones."""
+    fix = "do that in a program with the handlers, which have the key"
+    return InvalidInput("kind", "has encrypted payloads", fix)
+
+
 async def check_payload(
     storage: Storage, handlers: HandlerRegistry | None, kind: str, text: str
 ) -> None:
-    """Refuse a payload that the handler could not be called with: by the handler where the program
-    has the handler, else by the schema that pods publish.
+    """Refuse a payload that the handler could not be called with, or that needs the key.
 
     :raises InvalidInput: names the field
     """
-    handler = None if handlers is None else handlers.get(kind)
-    if handler is not None:
-        handler.signature.check(text)
-    elif entry := await described(storage, kind):
-        check_by_schema(entry, text)
+    (await known_kind(storage, handlers, kind)).check(text)

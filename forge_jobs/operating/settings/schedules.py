@@ -1,29 +1,25 @@
 """Reads and changes of schedules."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
-from msgspec import UNSET, Struct, UnsetType, json, structs
+from msgspec import json, structs
 
 from forge_jobs.clients.schedules import (
-    SCHEDULE_OPTIONS,
     pause_schedule,
     put_schedule,
     resume_schedule,
-    schedule,
     trigger_now,
 )
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.model.names import check_name
-from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
+from forge_jobs.model.schedules import Schedule
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.documents import Deleted, widened
-from forge_jobs.operating.kinds.schemas import check_payload
+from forge_jobs.operating.kinds.schemas import known_kind
 from forge_jobs.operating.settings.documents import (
     Fires,
     Schedules,
@@ -31,39 +27,12 @@ from forge_jobs.operating.settings.documents import (
     SpecView,
     tag_of,
 )
+from forge_jobs.operating.settings.specs import ScheduleEdit, checked_spec, edited_spec, spec_of
 from forge_jobs.policy.cron import parse_cron
-from forge_jobs.privacy.encryption import is_encrypted
-from forge_jobs.privacy.secrets import HIDDEN, readable, with_secrets_of
+from forge_jobs.privacy.secrets import HIDDEN, readable
 from forge_jobs.storage.protocols import CronStore
 
 _MOST_FIRES = 100
-
-
-class ScheduleEdit(Struct, frozen=True, kw_only=True):
-    """Parts of a schedule. What is left out stays, or has the default of a new schedule.
-
-    :param payload: JSON text of an object, or such an object
-    :param max_attempts: None: without a bound
-    """
-
-    kind: str | UnsetType = UNSET
-    expression: str | UnsetType = UNSET
-    queue: str | UnsetType = UNSET
-    payload: str | Mapping[str, Any] | UnsetType = UNSET
-    timezone: str | UnsetType = UNSET
-    jitter: timedelta | UnsetType = UNSET
-    catch_up: CatchUp | UnsetType = UNSET
-    window: timedelta | UnsetType = UNSET
-    overlap: Overlap | UnsetType = UNSET
-    priority: int | UnsetType = UNSET
-    max_attempts: int | UnsetType | None = UNSET
-    timeout: timedelta | UnsetType = UNSET
-    tags: tuple[str, ...] | UnsetType = UNSET
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The parts that are given, by name."""
-        return {name: value for name, value in structs.asdict(self).items() if value is not UNSET}
 
 
 class ScheduleCalls(RecordedCalls):
@@ -82,18 +51,22 @@ class ScheduleCalls(RecordedCalls):
     async def add_schedule(self, name: str, edit: ScheduleEdit) -> ScheduleView:
         """Add a schedule. Without a queue the one that workers name for the kind.
 
+        What the handler says of the kind counts, where the program has the handler, else what pods
+        publish: form of the payload, secrets, encryption, and the options that are left out.
+
         :param edit: at least ``kind`` and ``expression``
         :raises InvalidInput: a value is wrong. Names the field and the fix
         :raises Conflict: there is such a schedule
         """
         self.actor.act("add_schedule")
-        spec = checked_spec(name, edit)
+        plain = checked_spec(name, edit)
         if await self.storage.cron.get_schedule(name) is not None:
             raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
-        await check_payload(self.storage, self.handlers, spec.kind, spec.payload)
-        queue = edit.queue or await self.client.queue_of(spec.kind)
+        known = await known_kind(self.storage, self.handlers, plain.kind)
+        known.check(plain.payload)
+        queue = edit.queue or known.options.queue or await self.client.queue_of(plain.kind)
         self._may_use(queue)
-        spec = structs.replace(spec, queue=queue)
+        spec = spec_of(known, name=name, **(edit.given | {"queue": queue}))
         return self._view(
             await self._recorded(
                 "add_schedule", name, lambda: put_schedule(self.storage.cron, spec), queue
@@ -105,7 +78,8 @@ class ScheduleCalls(RecordedCalls):
 
         Where a secret of the payload is shown as ``***`` and left so, the secret stays.
 
-        :raises InvalidInput: a value is wrong, or none is given
+        :raises InvalidInput: a value is wrong, or none is given. Or payloads of the kind are
+            encrypted and the key is not here
         :raises NotFound: no such schedule
         """
         self.actor.act("set_schedule")
@@ -113,12 +87,8 @@ class ScheduleCalls(RecordedCalls):
         if not given:
             raise InvalidInput("schedule", "is given no change", "give one, as --expression @daily")
         stored = await self._schedule(name)
-        spec = _spec(**(_parts(stored.spec) | given))
-        if "payload" in given and not is_encrypted(stored.spec.payload):
-            kept, _ = with_secrets_of(spec.payload, stored.spec.payload, self._spec_marks(stored))
-            spec = structs.replace(spec, payload=kept)
-        if given.keys() & {"payload", "kind"} and not is_encrypted(spec.payload):
-            await check_payload(self.storage, self.handlers, spec.kind, spec.payload)
+        known = await known_kind(self.storage, self.handlers, given.get("kind", stored.spec.kind))
+        spec = edited_spec(known, stored.spec, given, self._spec_marks(stored))
         self._may_use(spec.queue)
         return self._view(
             await self._recorded(
@@ -226,25 +196,3 @@ def _standing(stored: Schedule) -> str:
     if stored.error:
         return f"disabled: {stored.error}"
     return "paused" if stored.paused else "on"
-
-
-def checked_spec(name: str, edit: ScheduleEdit) -> ScheduleSpec:
-    """The new schedule that an edit describes. Nothing is stored.
-
-    :raises InvalidInput: a value is wrong. Names the field and the fix
-    """
-    for needed in ("kind", "expression"):
-        if getattr(edit, needed) is UNSET:
-            raise InvalidInput(needed, "is missing", "a new schedule needs one")
-    return _spec(name, **edit.given)
-
-
-def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpec:
-    """The checked spec. Parts that are left out have their defaults."""
-    payload = parts.pop("payload", "{}")
-    options = {option: parts.pop(option) for option in SCHEDULE_OPTIONS & parts.keys()}
-    return schedule(name, EnqueueRequest(kind, payload, **options), expression, **parts)
-
-
-def _parts(spec: ScheduleSpec) -> dict[str, Any]:
-    return structs.asdict(spec) | {"metadata": json.decode(spec.metadata)}

@@ -22,7 +22,7 @@ from forge_jobs.operating.actions.previews import Apply, read_token
 from forge_jobs.operating.actions.recording import VERBS
 from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.pods.documents import PodRequestView
-from forge_jobs.operating.settings.schedules import ScheduleEdit
+from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
 from forge_jobs.web.pages.frame import Shown, Visit, link
