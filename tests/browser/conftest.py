@@ -39,11 +39,13 @@ class Site(Struct, frozen=True):
 
     :param address: without a slash at the end
     :param actions: verbs of actions that have a record, and their ids
+    :param groups: queues with errors, and a group of each
     """
 
     address: str
     scene: Scene
     actions: dict[str, str]
+    groups: dict[str, str]
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +77,8 @@ async def serving(backend: str, folder: Path, prefix: str = "") -> AsyncIterator
         if prefix:
             app = Starlette(routes=[Mount(prefix, app), Route("/uploads/{name}", _uploaded)])
         async with served(app) as address:
-            yield Site(f"{address}{prefix}", scene, await _acted(storage, ADA, scene))
+            actions, groups = await _acted(storage, ADA, scene), await _groups(storage)
+            yield Site(f"{address}{prefix}", scene, actions, groups)
     await pass_on(backend, folder)
 
 
@@ -107,6 +110,11 @@ async def _acted(storage: Storage, actor: Actor, scene: Scene) -> dict[str, str]
         await operator.set_queue("images", QueueEdit(max_workers=7))
         found = (await operator.list_actions()).actions
         return {action.verb: action.id for action in found}
+
+
+async def _groups(storage: Storage) -> dict[str, str]:
+    async with Operator(storage, ADA) as operator:
+        return {each.queue: each.id for each in (await operator.list_errors()).groups}
 
 
 @pytest.fixture

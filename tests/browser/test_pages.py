@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from forge_jobs.clock import SystemClock, from_us
+from tests.browser.addresses import pages_of
 from tests.browser.conftest import Site, serving
 
 pytestmark = pytest.mark.anyio
@@ -15,36 +15,9 @@ Scheme = Literal["light", "dark"]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
-def pages_of(site: Site) -> dict[str, str]:
-    """Return the pages by name."""
-    jobs = site.scene.jobs
-    minute = from_us(SystemClock().time_us()).strftime("%Y-%m-%dT%H:%MZ")
-    return {
-        "overview": "/",
-        "overview-then": f"/?at={minute}",
-        "queues-then": f"/queues?at={minute}",
-        "pods-then": f"/pods?at={minute}",
-        "jobs": "/jobs",
-        "jobs-none": "/jobs?q=queue:none",
-        "jobs-wrong": "/jobs?q=satus:dead",
-        **{f"job-{status}": f"/jobs/{job_id}" for status, job_id in jobs.items()},
-        "errors": "/errors",
-        "queues": "/queues",
-        "queue": "/queues/gh",
-        "queue-paused": "/queues/mail",
-        "pods": "/pods",
-        "pod": f"/pods/{site.scene.pod}",
-        "cron": "/cron",
-        "schedule": "/cron/nightly",
-        "schedule-draft": "/cron/nightly?expression=0+6+*+*+1-5&timezone=Asia/Tokyo",
-        "schedule-wrong": "/cron/nightly?expression=61+*+*+*+*&timezone=UTC",
-        "limits": "/limits",
-        "store": "/store",
-        "audit": "/audit",
-        **{f"action-{verb}": f"/audit/{action_id}" for verb, action_id in site.actions.items()},
-        "preview": "/act/requeue_jobs?q=status:dead,done",
-        "problem": "/queues/none",
-    }
+def addresses(site: Site) -> dict[str, str]:
+    """Return the addresses of the pages by name."""
+    return pages_of(site.scene.jobs, site.scene.pod, site.actions, site.groups)
 
 
 class Watched:
@@ -72,7 +45,7 @@ async def look(browser: Browser, site: Site, scheme: Scheme, width: int, *, scri
     )
     watched = Watched(await context.new_page())
     page = watched.page
-    for name, path in pages_of(site).items():
+    for name, path in addresses(site).items():
         await page.goto(site.address + path)
         await expect(page.locator("h1")).to_be_visible()
         await page.reload()
@@ -114,7 +87,7 @@ async def test_axe_finds_no_violation(
     page = await context.new_page()
     source = AXE.read_text()
     found: dict[str, Any] = {}
-    for name, path in pages_of(site).items():
+    for name, path in addresses(site).items():
         await page.goto(site.address + path)
         # Evaluated by the debugger, which the policy of the page does not concern.
         await page.evaluate(source)

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from typing import cast
 
 import click
 import pytest
@@ -10,6 +11,10 @@ from forge_jobs.cli.main import cli
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.operations import BY_NAME, OPERATIONS, Operation
 from forge_jobs.operating.operator import Operator
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web.pages.routes import page_routes
+from forge_jobs.web.source import Source
+from tests.browser.addresses import pages_of
 
 OF_A_MACHINE = {
     "worker": "runs jobs",
@@ -29,6 +34,9 @@ OF_A_MACHINE = {
 
 HELPERS = {"aclose", "check_queues"}
 """Public methods of the operator that are no operations."""
+
+OF_NO_OPERATION = {"/act/{operation}": "previews of all actions", "/static/{name}": "files"}
+"""Pages that show no operation of their own, and why."""
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 
@@ -77,6 +85,26 @@ def test_a_read_is_a_get_and_nothing_else_is(operation: Operation) -> None:
 def test_no_two_operations_share_a_name_or_a_route() -> None:
     assert len(BY_NAME) == len(OPERATIONS)
     assert len({each.http for each in OPERATIONS}) == len(OPERATIONS)
+
+
+def _page_paths() -> set[str]:
+    return {route.path for route in page_routes(Source(cast("Storage", object())))}
+
+
+def test_the_pages_have_the_operations_and_no_other() -> None:
+    pages = {each.page for each in OPERATIONS}
+    assert pages == _page_paths() - set(OF_NO_OPERATION)
+
+
+def test_chromium_opens_every_page() -> None:
+    kinds = ("done", "scheduled")
+    opened = pages_of({kind: kind for kind in kinds}, "p", {"set_queue": "a"}, {"gh": "g"})
+    routes = {path: re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in _page_paths()}
+    found = {
+        next(path for path, form in routes.items() if form.fullmatch(address.partition("?")[0]))
+        for address in opened.values()
+    }
+    assert found == _page_paths() - {"/static/{name}"}
 
 
 @each_operation

@@ -64,7 +64,7 @@ def check_by_schema(entry: KindEntry, text: str) -> None:
 
 
 class KnownKind(Struct, frozen=True, kw_only=True):
-    """What this process knows of a kind.
+    """The knowledge of this process about a kind.
 
     :param options: of the handler, here or in the pods. With the encryption, where the key is here
     :param signature: of the handler, where the program has the handler

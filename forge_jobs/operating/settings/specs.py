@@ -77,12 +77,11 @@ def edited_spec(
     :param marks: metadata that says what people must not read of the stored payload
     :raises InvalidInput: a value is wrong, or the key of an encrypted payload is not here
     """
-    was_encrypted, is_moved = is_encrypted(stored.payload), given.get("kind") not in (
-        None, stored.kind,
-    )  # fmt: skip
+    was_encrypted = is_encrypted(stored.payload)
+    is_moved = given.get("kind", stored.kind) != stored.kind
     metadata = json.decode(stored.metadata, type=dict[str, str])
     own = {key: text for key, text in metadata.items() if key not in OURS}
-    parts = structs.asdict(stored) | {"metadata": own} | given
+    parts = structs.asdict(stored) | {"metadata": own, **given}
     if was_encrypted and "payload" not in given:
         if is_moved:
             raise InvalidInput(
