@@ -75,6 +75,11 @@ class Inbox:
     def _is_for_waiter(self, topic: str) -> bool:
         return not topic.startswith(QUEUE) or topic.removeprefix(QUEUE) in self._queues
 
+    def waits_for(self, topic: str) -> bool:
+        """Return whether the waiter is waiting for the topic now."""
+        with self._lock:
+            return self._waiter is not None and self._is_for_waiter(topic)
+
     def take(self, queues: frozenset[str]) -> Wake:
         """Remove and return the wake-ups that concern ``queues``. Others stay."""
         with self._lock:
@@ -159,6 +164,12 @@ class WakeUps:
             inbox.put(fresh)
         if unnumbered:
             self.wake(unnumbered)
+
+    def is_waited_for(self, topic: str) -> bool:
+        """Return whether a waiter of this process is waiting for the topic now."""
+        with self._lock:
+            inboxes = list(self._inboxes)
+        return any(inbox.waits_for(topic) for inbox in inboxes)
 
     def wake(self, topics: Sequence[str]) -> set[str]:
         """Pass topics on without a number. Return the topics that a waiter is waiting for now."""

@@ -81,7 +81,12 @@ class AskedOfPostgres(Asked):
         monkeypatch.setattr(asyncpg, "connect", connected)
 
     def _note(self, record: Any) -> None:
-        if record.query.lstrip().upper().startswith(_BETWEEN):
+        if record.query.startswith("BEGIN; EXECUTE "):
+            # One message: a statement with its transaction, and the wake-up behind the commit.
+            self.statements += 1
+            self.notices += 1
+            self.texts.append(record.query)
+        elif record.query.lstrip().upper().startswith(_BETWEEN):
             self.borders += 1
         elif "pg_notify(" in record.query:
             self.notices += 1

@@ -1,10 +1,12 @@
 """Errors of a store, by cause: a value, an outage, or a fault that an operator has to mend."""
 
+import socket
 import sqlite3
 
 import asyncpg
 import pytest
 from redis import exceptions as redis
+from sqlalchemy.exc import DBAPIError
 
 from forge_jobs.errors import InvalidInput, StorageError, StorageRefused, Unavailable
 from forge_jobs.storage.redis.driver import errors as of_redis
@@ -63,6 +65,36 @@ def test_postgres_is_away_by_these(code: str) -> None:
 @pytest.mark.parametrize("code", REFUSALS)
 def test_postgres_refuses_by_all_others(code: str) -> None:
     assert type(_postgres(code)) is StorageRefused
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (asyncpg.InternalClientError("got result for unknown protocol state"), "was lost"),
+        (asyncpg.InterfaceError("connection is closed"), "was lost"),
+        (ConnectionResetError(104, "reset"), "was lost"),
+        (ConnectionRefusedError(111, "Connect call failed ('10.0.0.1', 5432)"), "was refused"),
+        (socket.gaierror(-2, "Name or service not known"), "has no address"),
+        (OSError(113, "No route to host 10.0.0.1"), "could not be made"),
+    ],
+)
+def test_an_unreached_server_is_named_without_words_of_the_driver(
+    error: Exception, why: str
+) -> None:
+    found = of_postgres.translate(error, "the database at db:5432")
+    assert type(found) is Unavailable
+    assert str(found).startswith("the database at db:5432 cannot be reached: ")
+    assert str(found).endswith(why)
+
+
+def test_what_no_rule_names_is_told_without_words_of_the_driver() -> None:
+    for found in (
+        of_postgres.translate(DBAPIError("SELECT", (), ValueError("text"))),
+        of_redis.translate(redis.ResponseError("ERR what nobody has named")),
+    ):
+        assert type(found) is StorageRefused
+        assert "Error" not in str(found)
+        assert "text" not in str(found)
 
 
 def _sqlite(code: int, text: str = "") -> StorageError:

@@ -55,10 +55,11 @@ def czech() -> Iterator[RedisServer]:
 async def test_lists_are_whole_whatever_the_servers_locale(czech: RedisServer) -> None:
     chosen = random.Random(7)
     # Of all times: in Czech 'CH' stands behind 'H', and digits behind letters.
-    ids = [JobId("0" + "".join(chosen.choices("0C5HZ", k=25))) for _ in range(300)]
+    ids = [JobId("0" + "".join(chosen.choices("0C5HZ", k=25))) for _ in range(3_000)]
     async with await open_storage(czech.url) as storage:
         lease = await register(storage)
-        await storage.jobs.enqueue([new_job(id=job_id) for job_id in ids])
+        for first in range(0, len(ids), 100):
+            await storage.jobs.enqueue([new_job(id=each) for each in ids[first : first + 100]])
         assert len(await claim(storage, lease, limit=100)) == 100
         for which in (
             JobFilter(),
@@ -68,7 +69,7 @@ async def test_lists_are_whole_whatever_the_servers_locale(czech: RedisServer) -
             found: list[JobId] = []
             cursor: str | None = None
             while True:
-                page = await storage.jobs.list(which, cursor=cursor, limit=7)
+                page = await storage.jobs.list(which, cursor=cursor, limit=37)
                 found += [job.id for job in page.jobs]
                 cursor = page.cursor
                 if cursor is None:

@@ -22,7 +22,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.listening import Listener, Waiters
 from forge_jobs.storage.redis.driver import messages
 from forge_jobs.storage.redis.driver.address import RedisUrl
-from forge_jobs.storage.redis.driver.connections import drop
+from forge_jobs.storage.redis.driver.connections import dropped_after
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.driver.routing import servers_of
 from forge_jobs.storage.redis.driver.sharded import ShardedChannels
@@ -78,23 +78,18 @@ class RedisListener(Listener):
         self._heard_at_shards = set()
         tasks: list[asyncio.Task[None]] = []
         try:
-            if self._url.kind == "cluster":
-                self._sharded = ShardedChannels(self._url, self._sharded_channels, self)
-                tasks.append(asyncio.create_task(self._listen_to_shards(self._sharded)))
-            await self._subscribe_first(connection)
-            tasks.append(asyncio.create_task(self._subscribe_more(connection)))
-            while True:
-                self._pass_on(await messages.next_message(connection))
-        except asyncio.CancelledError:
-            # The loop ends now, so nothing would end a connection left half closed.
-            with suppress(*TRANSLATED):
-                await connection.disconnect()
-            raise
+            async with dropped_after(connection):
+                if self._url.kind == "cluster":
+                    self._sharded = ShardedChannels(self._url, self._sharded_channels, self)
+                    tasks.append(asyncio.create_task(self._listen_to_shards(self._sharded)))
+                await self._subscribe_first(connection)
+                tasks.append(asyncio.create_task(self._subscribe_more(connection)))
+                while True:
+                    self._pass_on(await messages.next_message(connection))
         finally:
             self._sharded = None
             for task in tasks:
                 task.cancel()
-            await drop(connection)
             if tasks:
                 await asyncio.wait(tasks)
 

@@ -6,8 +6,8 @@ used, because they repeat a command whose reply was lost, and a command that had
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import hiredis
@@ -108,6 +108,23 @@ async def drop(connection: Connection) -> None:
         writer.transport.abort()
     with suppress(*TRANSLATED):
         await connection.disconnect(nowait=True)
+
+
+@asynccontextmanager
+async def dropped_after(connection: Connection) -> AsyncIterator[None]:
+    """Close a connection that messages arrive on, at the end of the block.
+
+    A block that is cancelled ends because its loop ends: nothing would end a connection left half
+    closed.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        with suppress(*TRANSLATED):
+            await connection.disconnect()
+        raise
+    finally:
+        await drop(connection)
 
 
 def _words(connection: Connection) -> str:

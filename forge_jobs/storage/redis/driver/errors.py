@@ -76,9 +76,7 @@ def translate(error: Exception) -> StorageError:
             return Unavailable(text)
     if str(error).startswith("WRONGTYPE ") or " WRONGTYPE " in str(error):
         return WrongType("a key of the store holds something of another type than it must")
-    return StorageRefused(
-        f"the server refused a command ({type(error).__name__}); see the log of the server"
-    )
+    return StorageRefused("the server refused a command; see the log of the server")
 
 
 def _lacking(text: str) -> str:

@@ -18,7 +18,7 @@ from forge_jobs.outages import Pauses
 from forge_jobs.storage.redis.driver import messages
 from forge_jobs.storage.redis.driver.address import Host, RedisUrl
 from forge_jobs.storage.redis.driver.cluster import Cluster
-from forge_jobs.storage.redis.driver.connections import connect_to, drop
+from forge_jobs.storage.redis.driver.connections import connect_to, dropped_after
 from forge_jobs.storage.redis.driver.errors import TRANSLATED
 from forge_jobs.storage.wakeups import until_set
 
@@ -149,18 +149,13 @@ class _Subscriptions:
 
     async def _run(self) -> None:
         connection = await connect_to(self._url, self._host)
-        asking = asyncio.create_task(self._ask(connection))
-        try:
-            while True:
-                self._pass_on(await messages.next_message(connection))
-        except asyncio.CancelledError:
-            # The loop ends now, so nothing would end a connection left half closed.
-            with suppress(*TRANSLATED):
-                await connection.disconnect()
-            raise
-        finally:
-            asking.cancel()
-            await drop(connection)
+        async with dropped_after(connection):
+            asking = asyncio.create_task(self._ask(connection))
+            try:
+                while True:
+                    self._pass_on(await messages.next_message(connection))
+            finally:
+                asking.cancel()
 
     async def _ask(self, connection: Connection) -> None:
         sent: set[str] = set()

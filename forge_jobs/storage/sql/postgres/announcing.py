@@ -33,6 +33,13 @@ _LONGEST_APART_S = 0.5
 """The longest pause. Where notifications take longer than they need to, the server is busy: the
 pause is a multiple of the excess, up to this. So they cost a twentieth of all other work."""
 
+_QUIET_S = 0.02
+"""A topic that was not sent for a pause and so much longer may be sent in the message of a commit.
+In a burst the caller of an enqueue does not wait for wake-ups, and their time is measured."""
+
+_BUSY_APART_S = 0.05
+"""With longer pauses the server is busy, and wake-ups wait for each other."""
+
 _FORGOTTEN = 1.02
 """The shortest time of a notification counts so much more with each longer one: routes change."""
 
@@ -104,6 +111,18 @@ class Pace:
             self._next[topic] = at + self._apart
         return at
 
+    def quiet_turn(self, topic: str, now: float) -> bool:
+        """Return whether the topic was not sent for a while, and then count it as sent now.
+
+        Never where the server is busy.
+        """
+        with self._lock:
+            is_early = now < self._next.get(topic, -math.inf) + _QUIET_S
+            if is_early or self._apart > _BUSY_APART_S:
+                return False
+        self.turn(topic, now)
+        return True
+
 
 class Announcer:
     """Sends the wake-ups of one bundle's commits, on its event loop, one notification at a time.
@@ -125,6 +144,22 @@ class Announcer:
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._outage = Outage()
+        self._is_refused = False
+
+    def with_commit(self, topic: str) -> str | None:
+        """Return the statement that wakes for the topic, where it may go with the commit's message.
+
+        The topic then counts as sent. None: :meth:`announce` has to send it.
+        """
+        is_busy = self._is_refused or self._sending is not None or topic in self._waiting
+        if is_busy or not self._pace.quiet_turn(topic, _elapsed()):
+            return None
+        return self._statement([topic])
+
+    def refused(self) -> None:
+        """Take note that a message of :meth:`with_commit` has failed: send wake-ups apart until one
+        succeeds."""
+        self._is_refused = True
 
     def announce(self, topics: Iterable[str], woken_here: Collection[str] = ()) -> None:
         """Send committed topics, some of them later.
@@ -172,14 +207,17 @@ class Announcer:
             self._timer.cancel()
             self._timer = None
 
-    async def _notify(self, topics: Sequence[str]) -> None:
+    def _statement(self, topics: Sequence[str]) -> str:
         quote = self._quote
         calls = (
             f"pg_notify('{self._channel}', {quote}{payload}{quote})"
             for payload in payloads(topics, _this_process())
         )
+        return f"SELECT {', '.join(calls)}"
+
+    async def _notify(self, topics: Sequence[str]) -> None:
         try:
-            took = await self._send(f"SELECT {', '.join(calls)}")
+            took = await self._send(self._statement(topics))
         except _FAILURES as error:
             if self._outage.is_new():
                 logger.warning(
@@ -189,6 +227,7 @@ class Announcer:
                 )
         else:
             self._outage.is_over()
+            self._is_refused = False
             self._pace.note(took)
 
 

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 from msgspec import structs
@@ -45,9 +45,18 @@ from forge_jobs.storage.sql.postgres.driver.errors import (
     sqlstate_of,
     translate,
 )
+from forge_jobs.storage.sql.postgres.driver.literals import fit_as_literals
 from forge_jobs.storage.sql.postgres.driver.sessions import MOMENT_S, begin_read, begin_write
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.wakeups import WakeUps, wakeups_of
+
+
+class _ToldWithCommit(NamedTuple):
+    """A wake-up in the message of the commit: the topic, and the statement that wakes for it."""
+
+    topic: str
+    notice: str
+
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -115,6 +124,7 @@ class PostgresDatabase:
         *,
         repeatable: bool = False,
         topics_of: Callable[[list[Any]], Sequence[str]] = lambda _: (),
+        surely: str = "",
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
@@ -126,13 +136,30 @@ class PostgresDatabase:
         :param repeatable: None too when the connection was lost: the statement may have happened,
             and may be run once more
         :param topics_of: returns the topics that the rows wake
+        :param surely: the one topic that the statement is sure to wake. Its wake-up may go in the
+            same message, and then no rows come back
         :raises Unavailable: the database can do nothing now, or the outcome is unknown
         """
         if self._closed:
             raise StorageClosed("this program has closed the storage; open it again")
         if self.options.pooled:
             return None
-        return await self._to_the_end(self._direct(statement, values, repeatable, topics_of))
+        told = self._told_with_commit(surely, statement, values)
+        return await self._to_the_end(self._direct(statement, values, repeatable, topics_of, told))
+
+    def _told_with_commit(
+        self, topic: str, statement: Direct, values: Mapping[str, Any]
+    ) -> _ToldWithCommit | None:
+        """Return what wakes other processes in the message of the statement. None: not this time.
+
+        Where a waiter of this process waits, others are woken later.
+        """
+        if not topic or self.announcer is None or self.waiters is None:
+            return None
+        if self.waiters.wakeups.is_waited_for(topic) or not fit_as_literals(values.values()):
+            return None
+        notice = self.announcer.with_commit(topic)
+        return None if notice is None else _ToldWithCommit(topic, notice)
 
     async def _direct(
         self,
@@ -140,6 +167,7 @@ class PostgresDatabase:
         values: Mapping[str, Any],
         repeatable: bool,
         topics_of: Callable[[list[Any]], Sequence[str]],
+        told: _ToldWithCommit | None,
     ) -> list[Any] | None:
         timeout = self.options.timeout
         given = {**values, "clock": self.flavor.set_time()}
@@ -151,7 +179,11 @@ class PostgresDatabase:
             ):
                 arguments = statement.arguments({**given, "part": connection.part})
                 try:
-                    rows = await connection.fetch(statement.text, arguments, statement.once)
+                    if told is None:
+                        rows = await connection.fetch(statement.text, arguments, statement.once)
+                    else:
+                        await connection.commit_then(statement.text, arguments, told.notice)
+                        rows = []
                 except TimeoutError:
                     raise
                 except DRIVER_ERRORS as error:
@@ -161,16 +193,29 @@ class PostgresDatabase:
                         may_help = repeatable
                     else:
                         is_out_of_order = isinstance(translate(error), Unavailable)
-                        may_help = may_go_better(error) or not is_out_of_order
+                        # With a wake-up in the message the error may be the wake-up's.
+                        may_help = told or may_go_better(error) or not is_out_of_order
                     if not may_help:
                         raise
         except TimeoutError:
             raise await self._silent() from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
-        if rows is not None:
+        if told is not None:
+            self._told(told, is_sent=rows is not None)
+        elif rows is not None:
             self._wake_waiters(topics_of(rows))
         return rows
+
+    def _told(self, told: _ToldWithCommit, *, is_sent: bool) -> None:
+        assert self.waiters is not None
+        assert self.announcer is not None
+        if is_sent:
+            self.waiters.wake_for([told.topic])
+        else:
+            # What the message was to commit may stand all the same.
+            self.announcer.refused()
+            self._wake_waiters([told.topic])
 
     async def _silent(self) -> Unavailable:
         # Idle connections may be silent too, which no call would have noticed.

@@ -53,7 +53,13 @@ class PostgresJobStore(SqlJobStore):
                 return outcomes
         else:
             statement, values = enqueues.statement_for(requests), enqueues.values_of(requests)
-            rows = await self._postgres.direct(statement, values, repeatable=True, topics_of=_due)
+            rows = await self._postgres.direct(
+                statement,
+                values,
+                repeatable=True,
+                topics_of=_due,
+                surely=enqueues.topic_of(requests),
+            )
             if rows is not None:
                 return outcomes
         return await super().enqueue(requests, connection=connection)

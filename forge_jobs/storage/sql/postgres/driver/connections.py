@@ -24,6 +24,7 @@ from forge_jobs.storage.sql.postgres.driver.connecting import (
     statements_kept,
 )
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, leads_nowhere
+from forge_jobs.storage.sql.postgres.driver.literals import literals
 from forge_jobs.storage.sql.postgres.driver.sessions import ONE_PLAN, plan_once
 
 R = TypeVar("R")
@@ -62,6 +63,7 @@ class PostgresConnection:
         self._connection = connection
         self._driver = driver
         self._plan_once = plan_once
+        self._prepared: dict[str, Any] = {}
 
     @property
     def is_broken(self) -> bool:
@@ -78,10 +80,7 @@ class PostgresConnection:
         """
         self._was_once = once
         try:
-            if self.plans_once is not once:
-                self.plans_once = None
-                await self._driver.execute(self._plan_once if once else _AS_BEGUN)
-                self.plans_once = once
+            await self._set_up(once)
             rows: list[Any] = await self._driver.fetch(statement, *arguments)
         except asyncpg.PostgresError as error:
             if leads_nowhere(error):
@@ -91,6 +90,37 @@ class PostgresConnection:
             self._driver.terminate()
             raise
         return rows
+
+    async def commit_then(self, statement: str, arguments: Sequence[Any], then: str) -> None:
+        """Run one statement, planned once, in a transaction, and another right after its commit.
+
+        All is one message. After an error the first statement may be committed or not.
+        """
+        self._was_once = True
+        try:
+            await self._set_up(True)
+            prepared = self._prepared.get(statement)
+            if prepared is None:
+                # Kept: the driver drops the server's statement with this object.
+                prepared = self._prepared[statement] = await self._driver.prepare(statement)
+            call = f"EXECUTE {prepared.get_name()}({literals(arguments)})"
+            await self._driver.execute(f"BEGIN; {call}; COMMIT; {then}")
+        except asyncpg.PostgresError as error:
+            self._prepared.clear()
+            if leads_nowhere(error):
+                self._driver.terminate()
+            await self._roll_back()
+            raise
+        except BaseException:
+            self._driver.terminate()
+            raise
+
+    async def _set_up(self, once: bool) -> None:
+        """Set the session up for statements planned once, or as at its begin."""
+        if self.plans_once is not once:
+            self.plans_once = None
+            await self._driver.execute(self._plan_once if once else _AS_BEGUN)
+            self.plans_once = once
 
     async def execute(self, statement: str) -> None:
         """Run a statement without parameters, in one message and under any setup of the session."""

@@ -1,5 +1,6 @@
 """Translates errors of Postgres by SQLSTATE. Driver texts stay here: they may hold hosts."""
 
+import socket
 import ssl
 
 import asyncpg
@@ -134,8 +135,19 @@ def translate(error: Exception, server: str = "the database") -> StorageError:
     elif isinstance(original, TimeoutError):
         found = Unavailable(f"{server} did not answer in time")
     elif isinstance(original, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
-        found = Unavailable(f"{server} cannot be reached ({type(original).__name__})")
-    return found or StorageRefused(f"the database refused the call ({type(original).__name__})")
+        found = Unavailable(f"{server} cannot be reached: {_why_unreached(original)}")
+    return found or StorageRefused("the driver of the database refused the call")
+
+
+def _why_unreached(error: BaseException) -> str:
+    # The system's own texts hold addresses, the driver's the names of its classes.
+    if isinstance(error, socket.gaierror):
+        return "its name has no address"
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused"
+    if isinstance(error, ConnectionError | asyncpg.InterfaceError | asyncpg.InternalClientError):
+        return "the connection was lost"
+    return "the connection could not be made"
 
 
 def _of_setup(error: BaseException) -> StorageError | None:

@@ -8,6 +8,7 @@ from forge_jobs.storage.sql.base.job_rows import new_job_values
 from forge_jobs.storage.sql.hot import enqueue as hot
 from forge_jobs.storage.sql.jobs.enqueue import place_of
 from forge_jobs.storage.sql.postgres.direct import Direct
+from forge_jobs.storage.wakeups import QUEUE
 
 MOST_QUEUES = 50
 """So that the names of the queues fit into one notification."""
@@ -23,6 +24,13 @@ def fits(requests: Sequence[NewJob]) -> bool:
         and len({one.id for one in requests}) == len(requests)
         and len({one.queue for one in requests}) <= MOST_QUEUES
     )
+
+
+def topic_of(requests: Sequence[NewJob]) -> str:
+    """Return the one topic that the requests are sure to wake, empty where that is not known."""
+    [first, *others] = requests
+    is_due = first.run_at is None and first.delay is None
+    return QUEUE + first.queue if is_due and not others else ""
 
 
 def statement_for(requests: Sequence[NewJob]) -> Direct:
