@@ -108,7 +108,13 @@ async def test_texts_arrive_as_they_are(url: str, conforming: str) -> None:
         database: Any = database_of(storage)
         sent: list[str] = []
         plain = database.announcer.with_commit
-        database.announcer.with_commit = lambda topic: sent.append(topic) or plain(topic)
+
+        def with_commit(topic: str) -> str | None:
+            sent.append(topic)
+            notice: str | None = plain(topic)
+            return notice
+
+        database.announcer.with_commit = with_commit
         for text in HOSTILE:
             job = new_job(payload=text, trace=text, tags=(text.replace(",", " "),))
             await storage.jobs.enqueue([job])

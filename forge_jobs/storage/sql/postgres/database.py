@@ -194,7 +194,7 @@ class PostgresDatabase:
                     else:
                         is_out_of_order = isinstance(translate(error), Unavailable)
                         # With a wake-up in the message the error may be the wake-up's.
-                        may_help = told or may_go_better(error) or not is_out_of_order
+                        may_help = may_go_better(error) or not is_out_of_order or told is not None
                     if not may_help:
                         raise
         except TimeoutError:
