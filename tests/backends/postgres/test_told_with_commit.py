@@ -29,7 +29,7 @@ def a_quiet_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def asked(storage: Storage) -> list[str]:
-    """What the one connection is asked from now on. The queue of the store is known."""
+    """Statements of the one connection from now on. The queue of the store is known."""
     await enqueue_one(storage)
     connections = database_of(storage)._connections
     await wait_until(lambda: connections._idle, description="the notice is sent")
