@@ -13,8 +13,10 @@ pytestmark = pytest.mark.anyio
 ENQUEUE = {"sqlite": (24, 50), "postgres": (24, 48), "redis": (20, 39)}
 RUN = {"sqlite": (36, 149), "postgres": (34, 119), "redis": (34, 130)}
 """Rooms and moves by store, see :mod:`tests.support.walks`. Before ADR 193 a run passed 38, 34 and
-35 rooms, with 158, 131 and 143 moves. One move of each is for rates of handlers. Of the enqueue on Postgres one room and five
-moves are for its wake-up (ADR 220), whose own way came behind the trace before."""
+35 rooms, with 158, 131 and 143 moves. One move of each is for rates of handlers.
+
+Of the enqueue on Postgres one room and five moves are for its wake-up (ADR 220), whose way came
+behind the trace before."""
 
 
 @pytest.fixture
