@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import curves, large, retention, share, snapshots
+from bench import curves, handovers, large, retention, share, snapshots
 from bench.child import loop_factory
 from bench.environment import machine, server
 from bench.figures import Figure
@@ -19,6 +19,7 @@ FIGURES = SUITE | {
     "rss": large.rss,
     "retention": retention.retention,
     "beside-retention": retention.beside_retention,
+    "handovers": handovers.handovers,
     "snapshot": snapshots.old_snapshot,
     "pods": curves.pods,
     "queues": curves.queues,

@@ -1,7 +1,7 @@
 """Statements and commits of the calls made for every job, counted."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from operator import le
 from pathlib import Path
@@ -11,9 +11,12 @@ import asyncpg
 import pytest
 
 from bench.tracing import BORDERS, SqliteStatements
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, RateLimit
-from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.model.transitions import Demand, Finalization, Transition
+from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres.driver import connections
 from tests.support.backends import BACKENDS, forget
@@ -205,3 +208,24 @@ async def test_a_letter_costs_one_statement_a_batch_and_only_where_one_is_asked_
     # SQLite writes a number for the wake-up too. The logger of asyncpg shows no prepared statement.
     assert without == again
     assert with_letters <= without + 2, asked.texts
+
+
+@pytest.mark.parametrize("end", [done, dead])
+async def test_a_handover_of_a_hundred_children_takes_the_statements_of_one(
+    store: Storage, lease: PodLease, asked: Asked, end: Callable[[], Transition]
+) -> None:
+    used: list[tuple[int, int]] = []
+    # The first call of the connection does more.
+    for children in (1, 1, 100):
+        parent = await enqueue_one(store)
+        await store.jobs.enqueue([new_job(after=(After(parent),)) for _ in range(children)])
+        [claimed] = (await store.jobs.exchange(QUEUE, [], demand(1), lease)).claimed
+        asked.read()
+        assert await store.jobs.finalize([Finalization(claimed.claim, end())]) == [True]
+        ended = asked.read()[0]
+        deliveries = [delivery(each) for each in await store.jobs.handovers(500)]
+        asked.read()
+        assert await store.jobs.deliver(deliveries) == children
+        used.append((ended, asked.read()[0]))
+        await store.jobs.cancel(JobFilter(statuses=(JobStatus.PENDING,)), limit=500)
+    assert used[2] == used[1], asked.texts

@@ -53,8 +53,9 @@ EDGE_BUGS = (
     _sql(
         "news for a child that has ended are lost",
         "jobs/deliveries",
-        '    jobs.c.id == bindparam("child")\n)',
-        '    jobs.c.id == bindparam("child"), jobs.c.status == JobStatus.BLOCKED.value\n)',
+        '    .where(one_of(jobs.c.id, "ids"))\n    .order_by(jobs.c.id)\n',
+        '    .where(one_of(jobs.c.id, "ids"), jobs.c.status == JobStatus.BLOCKED.value)\n'
+        "    .order_by(jobs.c.id)\n",
     ),
     _sql(
         "a purged parent tells nobody",

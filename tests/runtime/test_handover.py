@@ -1,6 +1,7 @@
 """Handovers of ended parents reach children, and their children, in one pass."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -84,6 +85,19 @@ async def test_more_children_than_a_batch_are_all_told(
     assert await hand_over_once(manual_storage.jobs) == 10
     for child in children:
         assert (await get_job(manual_storage, child)).status is JobStatus.PENDING
+
+
+async def test_a_pass_ends_with_its_budget_and_the_next_one_goes_on(
+    manual_storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "HANDOVER_BATCH", 3)
+    lease = await register(manual_storage)
+    parent = await enqueue_one(manual_storage)
+    for _ in range(4):
+        await enqueue_one(manual_storage, after=(After(parent),))
+    await run_one(manual_storage, lease, done())
+    assert await hand_over_once(manual_storage.jobs, budget=timedelta(0)) == 3
+    assert await hand_over_once(manual_storage.jobs, budget=timedelta(0)) == 1
 
 
 async def test_nothing_to_tell_is_nothing_done(manual_storage: Storage) -> None:

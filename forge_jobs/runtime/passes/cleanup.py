@@ -144,14 +144,23 @@ HANDOVER_BATCH = 500
 """Bounds how long one delivery holds the store's write lock."""
 
 
-async def hand_over_once(jobs: JobStore, sender: BisectingSender | None = None) -> int:
+async def hand_over_once(
+    jobs: JobStore,
+    sender: BisectingSender | None = None,
+    *,
+    clock: Clock | None = None,
+    budget: timedelta = BUDGET,
+) -> int:
     """Deliver all handovers, and those that arise from them. Return how many were applied.
 
     One pass settles a chain of cancelled jobs, however deep. Any number of pods may do this at the
     same time: each handover is applied once.
 
     :param sender: kept from pass to pass. Handovers that it has set aside delay no others
+    :param budget: no further batch is begun after this long. The rest waits for the next pass
     """
+    clock = clock or SystemClock()
+    until = clock.elapsed() + budget.total_seconds()
     sender = BisectingSender("the handover to child") if sender is None else sender
     applied = 0
     tried: set[str] = set()
@@ -174,6 +183,8 @@ async def hand_over_once(jobs: JobStore, sender: BisectingSender | None = None) 
         )
         if stop_points.ARMED:
             await stop_points.reach("handover:committed")
+        if clock.elapsed() >= until:
+            return applied
         tried = waiting.union(handover.id for handover in batch)
 
 

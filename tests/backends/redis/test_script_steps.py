@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Literal
 
 import pytest
 from redis.asyncio import Redis
@@ -13,10 +14,11 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter
-from forge_jobs.model.jobs import ClaimedJob, JobStatus
+from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
 from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import CLAIM_BYTES, Finalization
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.jobs.claim import CLAIMS_AT_ONCE
 from tests.support.factories import (
@@ -27,9 +29,12 @@ from tests.support.factories import (
     claim,
     claim_for,
     cleaned_up,
+    dead,
     done,
+    enqueue_one,
     new_job,
     register,
+    run_one,
 )
 
 pytestmark = pytest.mark.anyio
@@ -246,3 +251,28 @@ async def test_pods_are_read_some_in_a_step(storage: Storage, client: Redis) -> 
         assert {each.pod.host_id for each in await storage.procs.pods()} == hosts
         assert {each.host_id for each in await storage.procs.live_pods()} == hosts
         assert {f"kind.{n}" for n in range(90)} <= (await storage.procs.routes()).keys()
+
+
+@pytest.mark.parametrize("on_failure", ["cancel", "hold", "continue"])
+async def test_the_end_of_a_parent_of_many_children(
+    storage: Storage, client: Redis, lease: PodLease, on_failure: Literal["cancel", "hold", "continue"]
+) -> None:
+    parents = [await enqueue_one(storage) for _ in range(2)]
+    edges = (After(parents[0], on_failure), After(parents[1], "continue"))
+    await storage.jobs.enqueue([new_job(after=edges[:1]) for _ in range(500)])
+    await storage.jobs.enqueue([new_job(after=edges, queue="q") for _ in range(700)])
+    async with each_step_short(client):
+        for _ in parents:
+            await run_one(storage, lease, dead())
+        assert await hand_over_once(storage.jobs) >= JOBS
+
+
+async def test_the_ends_of_many_parents_of_a_child_each(storage: Storage, client: Redis) -> None:
+    parents = [new_job() for _ in range(JOBS)]
+    for first in range(0, JOBS, 400):
+        some = parents[first : first + 400]
+        await storage.jobs.enqueue(some)
+        await storage.jobs.enqueue([new_job(queue="q", after=(After(each.id),)) for each in some])
+    async with each_step_short(client):
+        await in_batches(storage.jobs.cancel, JobFilter(queues=(QUEUE,)))
+        assert await hand_over_once(storage.jobs) == JOBS

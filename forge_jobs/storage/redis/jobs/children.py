@@ -26,6 +26,7 @@ from forge_jobs.storage.redis.locators.locators import by_base, locate, locate_s
 
 _WAITS = "wait"
 _EDGES_AT_ONCE = 100
+_DELIVERIES_AT_ONCE = 250
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -74,7 +75,11 @@ async def parents_of(db: Database, children: Sequence[JobId]) -> dict[JobId, tup
 
 
 async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
-    """See ``JobStore.deliver``."""
+    """See ``JobStore.deliver``. Each step of a script tells few children, so that it is short."""
+    return sum([await _deliver(db, some) for some in portions(deliveries, _DELIVERIES_AT_ONCE)])
+
+
+async def _deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
     requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
     of_base: defaultdict[str, list[Handover]] = defaultdict(list)
     for delivery in await _standing(db, deliveries):

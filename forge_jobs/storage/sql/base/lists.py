@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import ARRAY, ColumnElement, Dialect, Text, bindparam, func, select
+from sqlalchemy import ARRAY, ColumnElement, Dialect, Text, bindparam, func, select, tuple_
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -50,6 +50,27 @@ def _as_json(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
 def _as_array(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
     _, as_array = element.clauses
     return compiler.process(as_array, **options)
+
+
+_ID_LENGTH = 26
+
+
+def pairs_among(first: ColumnElement[Any], second: ColumnElement[Any], parameter: str) -> Any:
+    """Return the condition that the ids of two columns, one after the other, are a text of a list
+    parameter."""
+    listed = func.json_each(bindparam(parameter, type_=_JsonList())).table_valued("value")
+    given = func.unnest(bindparam(parameter, type_=ARRAY(Text))).table_valued("value")
+    columns = tuple_(first, second)
+    return _OneOf(
+        *(
+            columns.in_(
+                select(
+                    func.substr(each.c.value, 1, _ID_LENGTH), func.substr(each.c.value, 1 + _ID_LENGTH)
+                ).select_from(each)
+            )
+            for each in (listed, given.render_derived())
+        )
+    )
 
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ LIVE, TOLD, LEFT, CUT = "live", "told", "left", "cut"
 """See the column ``link``."""
 
 _LINKED_EDGES = (
-    select(edges)
+    select(edges.c.parent_id, edges.c.link)
     .where(one_of(edges.c.parent_id, "ids"), text(LINKED))
     .order_by(edges.c.child_id, edges.c.parent_id)
     # Transactions that end a parent and transactions that end the child lock edges in this order.
@@ -53,7 +53,18 @@ _TOLD_PAIR = select(edges.c.child_id).where(
     edges.c.link == TOLD,
 )
 _WITHDRAW = delete(handovers).where(one_of(handovers.c.parent_id, "ids"), _TOLD_PAIR.exists())
-_ADD = insert(handovers)
+_ADD = insert(handovers).from_select(
+    ("queue", "child_id", "parent_id", "parent_status", "on_failure"),
+    select(
+        edges.c.child_queue,
+        edges.c.child_id,
+        edges.c.parent_id,
+        bindparam("status", type_=handovers.c.parent_status.type),
+        edges.c.on_failure,
+    )
+    .where(one_of(edges.c.parent_id, "ids"), edges.c.link == LIVE)
+    .order_by(edges.c.child_id, edges.c.parent_id),
+)
 _FORGET_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
 _UNSETTLED = (
     select(edges.c.child_id, edges.c.parent_id, edges.c.state)
@@ -74,23 +85,16 @@ def tell_children(tx: Tx, ended: Mapping[str, JobStatus], *, removed: bool = Fal
         found = tx.execute(_LINKED_EDGES, {"ids": ids}).all()
         if not found:
             continue
-        news = [edge for edge in found if edge.link == LIVE]
-        if news:
+        by_status: dict[JobStatus, dict[str, None]] = {}
+        for parent, link in found:
+            if link == LIVE:
+                by_status.setdefault(ended[parent], {})[parent] = None
+        for status, parents in by_status.items():
             told = True
-            tx.execute(_ADD, [_handover_values(edge, ended[edge.parent_id]) for edge in news])
+            tx.execute(_ADD, {"ids": list(parents), "status": status.value})
         tx.execute(_LINK, {"ids": ids, "new_link": LEFT if removed else TOLD})
     if told:
         tx.wake_handover()
-
-
-def _handover_values(edge: Row[Any], status: JobStatus) -> dict[str, str]:
-    return {
-        "queue": edge.child_queue,
-        "child_id": edge.child_id,
-        "parent_id": edge.parent_id,
-        "parent_status": status.value,
-        "on_failure": edge.on_failure,
-    }
 
 
 def lock_linked(tx: Tx, parents: Sequence[str]) -> None:

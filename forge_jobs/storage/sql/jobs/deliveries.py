@@ -1,49 +1,69 @@
 """Applies handovers to children, and operators' releases of held jobs."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Row, bindparam, case, delete, select, update
+from sqlalchemy import bindparam, case, delete, select, update
 
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.job_rows import JobRow
+from forge_jobs.storage.sql.base.lists import one_of, pairs_among, portions
 from forge_jobs.storage.sql.base.row_locks import Lockable
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD, unsettled_parents
+from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD
 from forge_jobs.storage.sql.jobs.endings import end_waiting
 
-_TAKE = delete(handovers).where(handovers.c.id == bindparam("number")).returning(handovers.c.id)
-_MOVE_EDGE = (
-    update(edges)
+_GIVEN = select(handovers.c.id).where(one_of(handovers.c.id, "ids")).order_by(handovers.c.id)
+_TAKE = (
+    delete(handovers)
+    .where(handovers.c.id.in_(_GIVEN.with_for_update(skip_locked=True)))
+    .returning(handovers.c.id)
+)
+_TOLD_EDGES = (
+    select(edges.c.child_id, edges.c.parent_id)
     .where(
-        edges.c.child_id == bindparam("child"),
-        edges.c.parent_id == bindparam("parent"),
+        pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"),
         edges.c.link.in_((TOLD, LEFT)),
     )
-    .values(
-        state=bindparam("new_state"),
-        link=case(
-            (bindparam("new_state") == EdgeState.SETTLED.value, CUT),
-            (edges.c.link == TOLD, LIVE),
-            else_=CUT,
-        ),
-    )
-    .returning(edges.c.child_id)
+    # As those who end a parent or the child lock edges.
+    .order_by(edges.c.child_id, edges.c.parent_id)
+    .with_for_update(key_share=True)
 )
-_CHILDREN = Lockable(select(jobs.c.id).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id))
-_CHILD = select(jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.requested_run_at).where(
-    jobs.c.id == bindparam("child")
+_SETTLE = (
+    update(edges)
+    .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
+    .values(state=EdgeState.SETTLED.value, link=CUT)
 )
+_HOLD = (
+    update(edges)
+    .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
+    .values(state=EdgeState.HELD.value, link=case((edges.c.link == TOLD, LIVE), else_=CUT))
+)
+_CHILDREN = Lockable(
+    select(jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.requested_run_at)
+    .where(one_of(jobs.c.id, "ids"))
+    .order_by(jobs.c.id)
+)
+_AN_OPEN_EDGE = (
+    select(edges.c.child_id)
+    .where(edges.c.child_id == jobs.c.id, edges.c.state != EdgeState.SETTLED.value)
+    .limit(1)
+    .scalar_subquery()
+)
+# A look at one edge for each job, however many edges the jobs have.
+_STILL_WAITING = select(jobs.c.id).where(one_of(jobs.c.id, "ids"), _AN_OPEN_EDGE.is_not(None))
 _UNBLOCK = (
     update(jobs)
-    .where(jobs.c.id == bindparam("child"))
+    .where(one_of(jobs.c.id, "ids"))
     .values(
         status=JobStatus.PENDING.value,
         cause=Cause.PARENTS_SETTLED.value,
-        run_at=bindparam("new_run_at"),
+        run_at=case(
+            (jobs.c.requested_run_at > bindparam("now"), jobs.c.requested_run_at),
+            else_=bindparam("now"),
+        ),
     )
 )
 
@@ -52,46 +72,77 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     """Apply handovers to children, and return how many were applied.
 
     The same step removes a handover, so a repeat finds nothing to apply. Of two handovers to one
-    child the first may end the child. Then the second is only recorded.
+    child the first may end the child. Then the second is only recorded. The number of statements is
+    the same for one handover and for hundreds.
     """
     # Lock children first. Of two transactions that settle the last two edges of one child, the
     # second then sees the edge settled by the first. Handovers to a child that another transaction
     # keeps locked stay.
     children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
-    free = (one for one in deliveries if one.handover.child_id not in children.kept)
-    return sum(_deliver_one(tx, delivery) for delivery in free)
+    taken = _take(tx, [one for one in deliveries if one.handover.child_id not in children.kept])
+    moved = _move_edges(tx, [one for one in taken if one.handover.child_id in children])
+    applied = 0
+    cancelled: dict[str, None] = {}
+    settled: dict[str, None] = {}
+    for one in moved:
+        child = children[one.handover.child_id]
+        # A child that has ended may be requeued one day, and must know then how the parent ended.
+        if child.status != JobStatus.BLOCKED.value or child.id in cancelled:
+            continue
+        applied += 1
+        if one.action == "cancel":
+            cancelled[child.id] = None
+        elif one.action == "settle":
+            settled[child.id] = None
+    if cancelled:
+        end_waiting(tx, cancelled, Cause.PARENT_FAILED)
+    unblock_settled(tx, [children[each] for each in settled if each not in cancelled])
+    return applied
 
 
-def _deliver_one(tx: Tx, delivery: Delivery) -> bool:
-    handover = delivery.handover
-    if tx.execute(_TAKE, {"number": int(handover.id)}).first() is None:
-        return False
-    child = tx.execute(_CHILD, {"child": handover.child_id}).first()
-    if child is None:
-        return False
-    new_state = EdgeState.SETTLED if delivery.action == "settle" else EdgeState.HELD
-    edge = {"child": child.id, "parent": handover.parent_id, "new_state": new_state.value}
-    if tx.execute(_MOVE_EDGE, edge).first() is None:
-        return False
-    # A child that has ended may be requeued one day, and must know then how the parent ended.
-    if child.status != JobStatus.BLOCKED.value:
-        return False
-    if delivery.action == "cancel":
-        end_waiting(tx, [child.id], Cause.PARENT_FAILED)
-    elif new_state is EdgeState.SETTLED:
-        unblock_settled(tx, child)
-    return True
+def _take(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Remove the handovers, and return the deliveries of those that were there, each once."""
+    there: set[int] = set()
+    for ids in portions(int(one.handover.id) for one in deliveries):
+        there.update(tx.execute(_TAKE, {"ids": ids}).scalars())
+    found: dict[int, Delivery] = {}
+    for one in deliveries:
+        if int(one.handover.id) in there:
+            found.setdefault(int(one.handover.id), one)
+    return list(found.values())
 
 
-def unblock_settled(tx: Tx, child: Row[Any]) -> None:
-    """Make a blocked job pending when it waits for no parent any more.
+def _move_edges(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Move the edges, and return the deliveries that moved one."""
+    given: dict[str, Delivery] = {}
+    for one in deliveries:
+        given.setdefault(one.handover.child_id + one.handover.parent_id, one)
+    moved: dict[str, Delivery] = {}
+    for pairs in portions(given):
+        told = tx.execute(_TOLD_EDGES, {"pairs": pairs}).all()
+        moved |= {pair: given[pair] for pair in (child + parent for child, parent in told)}
+    for portion in portions(moved):
+        settled = [pair for pair in portion if moved[pair].action == "settle"]
+        held = [pair for pair in portion if moved[pair].action != "settle"]
+        for statement, pairs in ((_SETTLE, settled), (_HOLD, held)):
+            if pairs:
+                tx.execute(statement, {"pairs": pairs})
+    return [one for pair, one in given.items() if pair in moved]
 
-    :param child: id, queue and requested_run_at
+
+def unblock_settled(tx: Tx, children: Iterable[JobRow]) -> None:
+    """Make blocked jobs pending that wait for no parent any more.
+
+    :param children: id, queue and requested_run_at
     """
-    if unsettled_parents(tx, [child.id]):
-        return
-    run_at = max(child.requested_run_at or 0, tx.now)
-    tx.execute(_UNBLOCK, {"child": child.id, "new_run_at": run_at})
-    tx.count(child.queue, Cause.PARENTS_SETTLED)
-    if run_at <= tx.now:
-        tx.wake_queue(child.queue)
+    for portion in portions(children):
+        ids = [child.id for child in portion]
+        waiting = set(tx.execute(_STILL_WAITING, {"ids": ids}).scalars())
+        free = [child for child in portion if child.id not in waiting]
+        if not free:
+            continue
+        tx.execute(_UNBLOCK, {"ids": [child.id for child in free], "now": tx.now})
+        for child in free:
+            tx.count(child.queue, Cause.PARENTS_SETTLED)
+            if (child.requested_run_at or 0) <= tx.now:
+                tx.wake_queue(child.queue)

@@ -22,20 +22,18 @@ from forge_jobs.storage.sql.jobs.children import tell_children
 from forge_jobs.storage.sql.letters.write import write_letters
 from forge_jobs.storage.sql.progress.notes import forget_steps
 
-_WAITING = select(
-    jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children
-).where(one_of(jobs.c.id, "ids"))
+_WAITING = select(jobs.c.id, jobs.c.queue, jobs.c.has_children).where(one_of(jobs.c.id, "ids"))
 _END = (
     update(jobs)
-    .where(jobs.c.id == bindparam("job"))
+    .where(one_of(jobs.c.id, "ids"))
     .values(
         status=JobStatus.CANCELLED.value,
         cause=bindparam("new_cause"),
         finished_at=bindparam("now"),
         hold=None,
-        payload=bindparam("new_payload"),
     )
 )
+_END_AND_DROP = _END.values(payload="")
 _BEGIN_AGAIN = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -115,20 +113,17 @@ def end_waiting(tx: Tx, ids: Iterable[str], cause: Cause) -> None:
     for portion in portions(ids):
         rows = tx.execute(_WAITING, {"ids": portion}).all()
         kept = retentions(tx, (row.queue for row in rows))
-        tx.execute(
-            _END,
-            [
-                {
-                    "job": row.id,
-                    "new_cause": cause.value,
-                    "now": tx.now,
-                    "new_payload": row.payload
-                    if keeps_payload(kept.get(row.queue), JobStatus.CANCELLED)
-                    else "",
-                }
-                for row in rows
-            ],
-        )
+        dropped = {
+            name
+            for name, retention in kept.items()
+            if not keeps_payload(retention, JobStatus.CANCELLED)
+        }
+        for statement, ids_of in (
+            (_END, [row.id for row in rows if row.queue not in dropped]),
+            (_END_AND_DROP, [row.id for row in rows if row.queue in dropped]),
+        ):
+            if ids_of:
+                tx.execute(statement, {"ids": ids_of, "new_cause": cause.value, "now": tx.now})
         for row in rows:
             tx.count(row.queue, cause)
         tell_children(tx, {row.id: JobStatus.CANCELLED for row in rows if row.has_children})

@@ -368,8 +368,7 @@ def _release_held(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
             changes.refused[JobId(row.id)] = Refusal.WAITING
     for ids in portions(changes.changed):
         tx.execute(_SETTLE_HELD, {"ids": ids})
-    for row in held:
-        unblock_settled(tx, row)
+    unblock_settled(tx, held)
     _note(tx, EventKind.RELEASED_HELD, held)
     return changes
 
