@@ -16,7 +16,7 @@ _AT_ONCE = 500
 
 
 async def handovers(bench: Bench) -> None:
-    """Children told a second: of one parent, of a parent each, and of one child with as many
+    """Handovers a second: to children of one parent, of a parent each, and to one child with as many
     parents. A child is cancelled or settled as its edge says."""
     count = bench.scaled(CHILDREN, 2_000)
     for name, parents, children, policy in (

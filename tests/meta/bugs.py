@@ -353,7 +353,7 @@ OPERATORS = [
         "a child freed by the first of its parents",
         "children",
         "jobs/deliveries",
-        "waiting = set(tx.execute(_STILL_WAITING, {\"ids\": ids}).scalars())",
+        'waiting = set(tx.execute(_STILL_WAITING, {"ids": ids}).scalars())',
         "waiting = set[str]()",
     ),
     _bug(

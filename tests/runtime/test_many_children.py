@@ -110,9 +110,7 @@ async def test_ten_thousand_children_of_one_parent_are_told_once_by_three_pods(
 ) -> None:
     lease = await register(manual_storage)
     parent = await enqueue_one(manual_storage)
-    children = [
-        new_job(queue=f"q{number % 20}", after=(After(parent),)) for number in range(MANY)
-    ]
+    children = [new_job(queue=f"q{number % 20}", after=(After(parent),)) for number in range(MANY)]
     await _store(manual_storage, children)
     await run_one(manual_storage, lease, done())
 

@@ -255,7 +255,10 @@ async def test_pods_are_read_some_in_a_step(storage: Storage, client: Redis) -> 
 
 @pytest.mark.parametrize("on_failure", ["cancel", "hold", "continue"])
 async def test_the_end_of_a_parent_of_many_children(
-    storage: Storage, client: Redis, lease: PodLease, on_failure: Literal["cancel", "hold", "continue"]
+    storage: Storage,
+    client: Redis,
+    lease: PodLease,
+    on_failure: Literal["cancel", "hold", "continue"],
 ) -> None:
     parents = [await enqueue_one(storage) for _ in range(2)]
     edges = (After(parents[0], on_failure), After(parents[1], "continue"))

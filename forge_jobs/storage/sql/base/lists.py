@@ -65,7 +65,8 @@ def pairs_among(first: ColumnElement[Any], second: ColumnElement[Any], parameter
         *(
             columns.in_(
                 select(
-                    func.substr(each.c.value, 1, _ID_LENGTH), func.substr(each.c.value, 1 + _ID_LENGTH)
+                    func.substr(each.c.value, 1, _ID_LENGTH),
+                    func.substr(each.c.value, 1 + _ID_LENGTH),
                 ).select_from(each)
             )
             for each in (listed, given.render_derived())
