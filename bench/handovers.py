@@ -16,8 +16,10 @@ _AT_ONCE = 500
 
 
 async def handovers(bench: Bench) -> None:
-    """Handovers a second: to children of one parent, of a parent each, and to one child with as many
-    parents. A child is cancelled or settled as its edge says."""
+    """Handovers a second: to children of one parent, of a parent each, and to one child of many.
+
+    A child is cancelled or settled as its edge says.
+    """
     count = bench.scaled(CHILDREN, 2_000)
     for name, parents, children, policy in (
         ("children of one parent", 1, count, "continue"),
