@@ -6,6 +6,7 @@
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ LONGEST_DELAY = timedelta(days=3650)
 """No delay is longer, also when a caller asks for more: sums with any present time stay valid."""
 
 _HOUR = timedelta(hours=1)
+_FACTOR = 2.0
 
 
 def _check(field: str, value: timedelta | float) -> None:
@@ -34,7 +36,7 @@ class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
     """
 
     base: timedelta | float = timedelta(seconds=1)
-    factor: float = 2.0
+    factor: float = _FACTOR
     cap: timedelta | float = _HOUR
     jitter: bool = True
 
@@ -108,27 +110,42 @@ RETRY_FIX = (
 def parse_retry(text: str, field: str = "retry") -> Retry:
     """Return the policy of a text: ``exponential:1s:10m``, ``fixed:30s``, ``delays:1s,5s``.
 
+    At the end ``factor=3`` (of exponential) and ``jitter=no`` may stand: ``fixed:30s:jitter=no``.
+
     :raises InvalidInput: names the field
     """
     form, *parts = text.split(":")
+    spans = [part for part in parts if "=" not in part]
+    named = dict(part.split("=", 1) for part in parts if "=" in part)
     try:
-        return _FORMS[form](*parts)
+        more: dict[str, Any] = {}
+        if "factor" in named:
+            more["factor"] = float(named.pop("factor"))
+        if "jitter" in named:
+            more["jitter"] = {"yes": True, "no": False}[named.pop("jitter")]
+        if named or parts[: len(spans)] != spans:
+            raise ValueError(form)
+        return _FORMS[form](*spans, **more)
     except (KeyError, TypeError, ValueError, OverflowError):
-        fix = "give exponential[:BASE[:CAP]], linear:STEP[:CAP], fixed:DELAY or delays:1s,5s"
+        fix = "give exponential[:BASE[:CAP]], linear:STEP[:CAP], fixed:DELAY or delays:1s,5s, and "
+        fix += "factor=3 or jitter=no at the end"
         raise InvalidInput(field, f"is {text[:40]!r}", fix) from None
 
 
 def retry_text(policy: Retry) -> str:
-    """Return the policy as :func:`parse_retry` reads one. Factor and jitter are left out."""
+    """Return the policy as :func:`parse_retry` reads one."""
     match policy:
         case Exponential():
-            return f"exponential:{_span(policy.base)}:{_span(policy.cap)}"
+            text = f"exponential:{_span(policy.base)}:{_span(policy.cap)}"
+            if policy.factor != _FACTOR:
+                text += f":factor={policy.factor:g}"
         case Linear():
-            return f"linear:{_span(policy.step)}:{_span(policy.cap)}"
+            text = f"linear:{_span(policy.step)}:{_span(policy.cap)}"
         case Fixed():
-            return f"fixed:{_span(policy.delay)}"
+            text = f"fixed:{_span(policy.delay)}"
         case Delays():
-            return "delays:" + ",".join(_span(each) for each in policy.delays)
+            text = "delays:" + ",".join(_span(each) for each in policy.delays)
+    return text if policy.jitter else f"{text}:jitter=no"
 
 
 def _span(value: timedelta | float) -> str:
@@ -136,10 +153,14 @@ def _span(value: timedelta | float) -> str:
 
 
 _FORMS: Mapping[str, Callable[..., Retry]] = {
-    "exponential": lambda base="1s", cap="1h": Exponential(
-        base=parse_duration(base), cap=parse_duration(cap)
+    "exponential": lambda base="1s", cap="1h", **more: Exponential(
+        base=parse_duration(base), cap=parse_duration(cap), **more
     ),
-    "linear": lambda step, cap="1h": Linear(parse_duration(step), parse_duration(cap)),
-    "fixed": lambda delay: Fixed(parse_duration(delay)),
-    "delays": lambda delays: Delays(tuple(parse_duration(each) for each in delays.split(","))),
+    "linear": lambda step, cap="1h", **more: Linear(
+        parse_duration(step), parse_duration(cap), **more
+    ),
+    "fixed": lambda delay, **more: Fixed(parse_duration(delay), **more),
+    "delays": lambda delays, **more: Delays(
+        tuple(parse_duration(each) for each in delays.split(",")), **more
+    ),
 }

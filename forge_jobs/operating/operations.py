@@ -96,7 +96,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("show_stacks", "pods stacks", f"POST {_POD}/stacks", _POD),
     _read("list_schedules", "cron list", "/schedules", "/cron"),
     _act("add_schedule", "cron add", f"PUT {_CRON}", _OF_CRON, "delete_schedule"),
-    _act("set_schedule", "cron set", f"PATCH {_CRON}", _OF_CRON, "set_schedule"),
+    _act("set_schedule", "cron set", f"PATCH {_CRON}", f"{_OF_CRON}/edit", "set_schedule"),
     _act("pause_schedule", "cron pause", f"POST {_CRON}/pause", _OF_CRON, "resume_schedule"),
     _act("resume_schedule", "cron resume", f"POST {_CRON}/resume", _OF_CRON, "pause_schedule"),
     _act("delete_schedule", "cron delete", f"DELETE {_CRON}", _OF_CRON, "add_schedule"),

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 
@@ -11,7 +12,7 @@ from forge_jobs.model.series import FlowSample
 from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
-from tests.support.factories import enqueue_one
+from tests.support.factories import enqueue_one, new_job
 from tests.web.conftest import ADA, client_of
 from tests.web.test_pages import page
 
@@ -67,3 +68,32 @@ async def test_a_setting_names_who_has_set_it(sqlite: Storage) -> None:
     eve = Actor(name="eve", access=Access())
     async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
         assert "an operator" in part(await page(client, "/queues/mail"), "Settings")
+
+
+async def test_what_if_is_asked_on_the_page_and_kept_in_the_address(sqlite: Storage) -> None:
+    await sqlite.config.set_queue("mail", QueueChange(max_workers=4))
+    await sqlite.jobs.enqueue([new_job(queue="mail") for _ in range(3)])
+    async with client_of(dashboard(sqlite, authorize=lambda _: ADA)) as client:
+        plain = part(await page(client, "/queues/mail?over=6h"), "What if")
+        assert 'name="over" value="6h"' in plain
+        assert 'value="4"' in plain
+        asked = part(await page(client, "/queues/mail?max_workers=20&arrivals=1.5"), "What if")
+        said = (await client.get("/api/v1/queues/mail/what-if?max_workers=20&arrivals=1.5")).json()
+        assert said["text"] in unescape(asked)
+        assert "forge-jobs what-if mail --max-workers 20 --arrivals 1.5" in asked
+        assert "/act/set_queue?name=mail&amp;max_workers=20" in asked
+        for field, text in (
+            ("max_workers", "many"),
+            ("max_workers", "-1"),
+            ("max_workers", "9" * 20),
+            ("arrivals", "nan"),
+            ("arrivals", "-1"),
+            ("arrivals", "1e999"),
+        ):
+            wrong = part(await page(client, f"/queues/mail?{field}={text}"), "What if")
+            assert f"<b>{field}</b>" in wrong, text
+            assert 'aria-invalid="true"' in wrong, text
+    eve = Actor(name="eve", access=Access())
+    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
+        read = part(await page(client, "/queues/mail?max_workers=20"), "What if")
+        assert "set_queue" not in read

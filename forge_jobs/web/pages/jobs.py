@@ -19,6 +19,7 @@ from forge_jobs.web.pages import judged
 from forge_jobs.web.pages.deeds import offered_for_jobs
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.job.code import as_command, as_python
+from forge_jobs.web.pages.job.columns import KNOWN, USUAL, columns_of
 from forge_jobs.web.pages.job.editing import may_edit
 from forge_jobs.web.pages.job.family import LISTED, family_of
 from forge_jobs.web.pages.job.life import strip_of
@@ -58,6 +59,11 @@ async def jobs_page(visit: Visit) -> Shown:
         )
     except InvalidInput as error:
         problem = error
+    shown: tuple[str, ...] = USUAL
+    try:
+        shown = columns_of(visit.request.query_params.getlist("columns"))
+    except InvalidInput as error:
+        problem = problem or error
     found = page.jobs if page else ()
     counts = await visit.reader.counts()
     mine = {queue: each for queue, each in counts.items() if visit.actor.sees(queue)}
@@ -69,6 +75,9 @@ async def jobs_page(visit: Visit) -> Shown:
             "q": q,
             "problem": problem,
             "page": page,
+            "known": KNOWN,
+            "shown": shown,
+            "columns": "" if shown == USUAL else ",".join(shown),
             "headline": _headline(page, q),
             "chips": _chips(mine),
             "may_enqueue": visit.actor.access.allows("enqueue"),

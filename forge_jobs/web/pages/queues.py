@@ -21,6 +21,7 @@ from forge_jobs.web.pages.charts.spans import span_of
 from forge_jobs.web.pages.deeds import QUEUE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.past.views import queues_then
+from forge_jobs.web.pages.queue.outlook import FIELDS, outlook_of
 from forge_jobs.web.pages.queue.settings import settings_of
 from forge_jobs.web.pages.words import length, number, term
 
@@ -77,7 +78,8 @@ async def queue_page(visit: Visit) -> Shown:
     queue = found.get(name)
     if queue is None:
         raise NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")
-    given = {key: value for key, value in visit.request.query_params.items() if key != "at"}
+    params = visit.request.query_params.items()
+    given = {key: value for key, value in params if key not in ("at", *FIELDS)}
     over, _ = await over_time(visit, span_of(given, visit.now), name)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
     page = await visit.operator.list_jobs(waiting, order="due", limit=_LISTED)
@@ -97,6 +99,7 @@ async def queue_page(visit: Visit) -> Shown:
             "deeds": _deeds(visit, queue),
             "figures": _figures(visit, queue),
             **over,
+            "outlook": await outlook_of(visit, mine[0]),
             "settings": settings_of(lines),
             "is_declared": lines.is_declared,
             "kinds": await _kinds(visit, name),

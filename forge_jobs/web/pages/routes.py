@@ -5,6 +5,7 @@ from starlette.routing import Route
 from forge_jobs.web.pages.acting import act_page
 from forge_jobs.web.pages.assets import ASSETS
 from forge_jobs.web.pages.audit import action_page, audit_page
+from forge_jobs.web.pages.cron.editing import edit_schedule_page
 from forge_jobs.web.pages.cron.views import cron_page, schedule_page
 from forge_jobs.web.pages.errors import error_page, errors_page
 from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
@@ -28,6 +29,7 @@ def page_routes(source: Source) -> list[Route]:
         *(page(source, judge, path, view) for path, view in _PAGES),
         page(source, judge, "/jobs/{job_id}/edit", edit_page, ("GET", "POST")),
         page(source, judge, "/jobs/{job_id}/reveal", reveal_page, ("GET", "POST")),
+        page(source, judge, "/cron/{name}/edit", edit_schedule_page, ("GET", "POST")),
         page(source, judge, "/act/{operation}", act_page, ("GET", "POST")),
     ]
 

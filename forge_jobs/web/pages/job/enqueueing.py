@@ -1,17 +1,22 @@
 """The form that enqueues a job: of a kind that pods have described, of any other, or as a copy."""
 
+import shlex
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from msgspec import json
+from msgspec import Raw, json
 from ulid import ULID
 
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.payloads import check_json_text
+from forge_jobs.operating.documents import plain
 from forge_jobs.operating.kinds.documents import KindView
 from forge_jobs.web.pages.acting import form_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.job.editing import READERS, Field, as_typed, length_in, text_in
+from forge_jobs.web.pages.job.elsewhere import curl, flag
 from forge_jobs.web.pages.words import pretty
 
 _SKELETONS: Mapping[str, Any] = {
@@ -50,7 +55,10 @@ async def enqueue_page(visit: Visit) -> Shown:
 
 
 async def _form(
-    visit: Visit, typed: Mapping[str, str], said: InvalidInput | Conflict | None = None
+    visit: Visit,
+    typed: Mapping[str, str],
+    said: InvalidInput | Conflict | None = None,
+    same: tuple[str, ...] = (),
 ) -> Shown:
     known = (await visit.operator.list_kinds()).kinds
     kind = await _described(visit, typed["kind"])
@@ -69,6 +77,7 @@ async def _form(
             "fields": fields,
             "job_id": typed.get("id") or str(ULID()),
             "said": beside,
+            "same": same,
         },
     )
 
@@ -97,6 +106,9 @@ def _fields(kind: KindView | None) -> list[Field]:
 async def _enqueue(visit: Visit, typed: dict[str, str]) -> Shown:
     typed = {"kind": "", **{name: text_in(text) for name, text in typed.items()}}
     try:
+        if "show" in typed:
+            check_json_text("payload", typed.get("payload") or "{}")
+            return await _form(visit, typed, same=_elsewhere(visit, typed))
         outcome = await visit.operator.enqueue(_request(typed))
     except (InvalidInput, Conflict) as error:
         return await _form(visit, typed, said=error)
@@ -117,12 +129,36 @@ async def _enqueue(visit: Visit, typed: dict[str, str]) -> Shown:
     return Shown(template="acted.html", title="Enqueued", values=values)
 
 
+def _elsewhere(visit: Visit, typed: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command, the request and the line of Python that enqueue the same."""
+    kind, payload, options = typed["kind"], typed.get("payload") or "{}", _options(typed)
+    words = ["forge-jobs", "enqueue", kind, f"--payload={payload}"]
+    for name, value in options.items():
+        words += flag(name, value)
+    body: dict[str, Any] = {"kind": kind, "payload": Raw(payload.encode("utf-8", "replace"))}
+    said = "".join(
+        f", {name}={value.total_seconds():g}"
+        if isinstance(value, timedelta)
+        else f", {name}={value!r}"
+        for name, value in options.items()
+    )
+    return (
+        shlex.join(words),
+        curl(visit, "POST", "/jobs", body | {key: plain(each) for key, each in options.items()}),
+        f"await operator.enqueue(EnqueueRequest({kind!r}, {payload!r}{said}))",
+    )
+
+
 def _request(typed: Mapping[str, str]) -> EnqueueRequest[Any]:
     """Return the request of a form.
 
     :raises InvalidInput: names the field
     """
-    options: dict[str, Any] = {"id": typed.get("id") or None}
+    return EnqueueRequest(typed["kind"], typed.get("payload") or "{}", **_options(typed))
+
+
+def _options(typed: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"id": typed["id"]} if typed.get("id") else {}
     if queue := typed.get("queue"):
         options["queue"] = queue
     if delay := typed.get("delay"):
@@ -130,7 +166,7 @@ def _request(typed: Mapping[str, str]) -> EnqueueRequest[Any]:
     for name in ("priority", "tags"):
         if text := typed.get(name):
             options[name] = READERS[name](text)
-    return EnqueueRequest(typed["kind"], typed.get("payload") or "{}", **options)
+    return options
 
 
 def _skeleton(kind: KindView) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _fields(line: SettingLine) -> list[SettingField]:
             ]
         return found
     hint = {
-        "retry": "exponential:1s:1h, linear:30s, fixed:30s or delays:1s,5s",
+        "retry": "exponential:1s:1h:factor=3, linear:30s, fixed:30s:jitter=no or delays:1s,5s",
         "objective": "95% within 30s",
         "dead_letter": "a queue",
     }.get(line.name, "")
