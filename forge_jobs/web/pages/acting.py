@@ -5,7 +5,6 @@ import shlex
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -25,10 +24,10 @@ from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
+from forge_jobs.web.pages.forms.sending import form_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.queue import settings as of_queue
 from forge_jobs.web.pages.words import length, number
-from forge_jobs.web.problems import Refused
 
 R = TypeVar("R")
 
@@ -310,23 +309,6 @@ async def _ask_pod(visit: Visit, meant: _Meant) -> tuple[list[dict[str, str]], s
 
 def _good(meant: _Meant) -> dict[str, str]:
     return {"mark": "good", "text": f"{meant.deed.label}: {meant.value('name')}"}
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form that was sent.
-
-    :raises Refused: the body is no form
-    """
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    content = await request.body()
-    if content and media != "application/x-www-form-urlencoded":
-        raise Refused(
-            415, "wrong-media-type", "the body is no form", "use the page's own form",
-            field="Content-Type",
-        )  # fmt: skip
-    return dict(
-        parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
-    )
 
 
 class _StillAtWork(Exception):

@@ -13,10 +13,10 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.kinds.documents import KindView
-from forge_jobs.web.pages.acting import form_of
+from forge_jobs.web.pages.forms.elsewhere import curl, flag
+from forge_jobs.web.pages.forms.fields import READERS, Field, as_typed, length_in, text_in
+from forge_jobs.web.pages.forms.sending import form_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
-from forge_jobs.web.pages.job.editing import READERS, Field, as_typed, length_in, text_in
-from forge_jobs.web.pages.job.elsewhere import curl, flag
 from forge_jobs.web.pages.words import pretty
 
 _SKELETONS: Mapping[str, Any] = {

@@ -3,7 +3,7 @@
 import shlex
 
 from forge_jobs.operating.access import REVEAL_JOB
-from forge_jobs.web.pages.acting import form_of
+from forge_jobs.web.pages.forms.sending import form_of
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import pretty
 

@@ -1,4 +1,4 @@
-"""What a form asks for, as a command and as a request."""
+"""The command and the request that a form stands for."""
 
 import shlex
 from collections.abc import Mapping
