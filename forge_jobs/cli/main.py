@@ -12,6 +12,7 @@ from forge_jobs.cli.commands.explain import explain
 from forge_jobs.cli.commands.jobs import jobs
 from forge_jobs.cli.commands.judging.errors import errors
 from forge_jobs.cli.commands.judging.problems import problems
+from forge_jobs.cli.commands.judging.series import series
 from forge_jobs.cli.commands.judging.what_if import what_if
 from forge_jobs.cli.commands.kinds import kinds
 from forge_jobs.cli.commands.limits import limits
@@ -50,6 +51,7 @@ from forge_jobs.cli.options import OWN_PROCESS
         errors,
         export,
         what_if,
+        series,
         migrate,
         backup,
         doctor,

@@ -17,6 +17,7 @@ from forge_jobs.operating.jobs.hints import HintCalls
 from forge_jobs.operating.kinds.calls import KindCalls
 from forge_jobs.operating.pods.calls import PodCalls
 from forge_jobs.operating.redaction import Redaction
+from forge_jobs.operating.settings.history import HistoryCalls
 from forge_jobs.operating.settings.limits import LimitCalls
 from forge_jobs.operating.settings.queues import QueueCalls
 from forge_jobs.operating.settings.schedules import ScheduleCalls
@@ -33,6 +34,7 @@ class Operator(
     KindCalls,
     ActionCalls,
     QueueCalls,
+    HistoryCalls,
     ObjectiveCalls,
     ScheduleCalls,
     LimitCalls,

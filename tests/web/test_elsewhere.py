@@ -41,6 +41,7 @@ ACTS = {
     "resume_queue": "name=images",
     "end_cooldown": "name=mail",
     "delete_queue": "name=idle",
+    "clean_up_queue": "name=mail",
     "set_queue": "name=mail&max_workers=9",
     "set_queue objective": "name=mail&objective=95%25+within+30s",
     "trigger_schedule": "name=nightly",

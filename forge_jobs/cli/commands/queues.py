@@ -1,10 +1,12 @@
 """``forge-jobs queues``: how queues stand, and their settings."""
 
+from datetime import timedelta
 from typing import Any
 
 import click
 from msgspec import Struct
 
+from forge_jobs.cli.commands.judging.series import history
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
@@ -269,6 +271,23 @@ def end_cooldown(deployment: Deployment, names: tuple[str, ...], every: bool) ->
 
     for name in with_operator(deployment, end):
         talk(f"{name}: does not cool down")
+
+
+@queues.command("clean-up")
+@click.argument("name")
+@click.option("--keep", type=DURATION, default="0s", help="Jobs that ended within this stay.")
+@json_option
+@deployment_options
+def clean_up(deployment: Deployment, name: str, keep: timedelta, as_json: bool) -> None:
+    """Remove done and cancelled jobs of a queue now. Dead ones stay. There is no undo."""
+    found = with_operator(deployment, lambda operator: operator.clean_up_queue(name, keep=keep))
+    if as_json:
+        emit_json(found)
+        return
+    talk(f"{name}: {found.jobs:,} jobs removed, {found.refused:,} left alone")
+
+
+queues.add_command(history)
 
 
 @queues.command()

@@ -54,17 +54,18 @@ async def read_stats(store: Storage, queues: Iterable[str], over: timedelta) -> 
 def _stats(queue: str, span: MetricBucket | None) -> QueueStats:
     if span is None:
         return QueueStats(
-            queue=queue, counts={}, run=_percentiles(_NONE), total=_percentiles(_NONE)
+            queue=queue, counts={}, run=percentiles_of(_NONE), total=percentiles_of(_NONE)
         )
     return QueueStats(
         queue=queue,
         counts=dict(span.counts),
-        run=_percentiles(span.processing),
-        total=_percentiles(span.total),
+        run=percentiles_of(span.processing),
+        total=percentiles_of(span.total),
     )
 
 
-def _percentiles(histogram: Histogram) -> Percentiles:
+def percentiles_of(histogram: Histogram) -> Percentiles:
+    """Return the percentiles of a histogram."""
     return Percentiles(*(percentile(histogram, q) for q in (0.5, 0.95, 0.99)))
 
 

@@ -109,6 +109,13 @@ QUEUE_DEEDS = (
         consequence="Jobs start again, and the throttles before are forgotten. A pause stays.",
     ),
     Deed(
+        operation="clean_up_queue",
+        label="Clean up",
+        danger=True,
+        consequence="Done and cancelled jobs go now, with payload and result, whatever their "
+        "retention says. Dead ones stay. There is no undo: forge-jobs export keeps a copy.",
+    ),
+    Deed(
         operation="delete_queue",
         label="Delete",
         danger=True,

@@ -144,6 +144,9 @@ def _deeds(visit: Visit, queue: QueueView) -> Any:
     fitting = ["resume_queue" if queue.paused else "pause_queue"]
     if queue.cooldown_remaining > _ZERO:
         fitting.append("end_cooldown")
+    ended = queue.counts.by_status
+    if ended.get(JobStatus.DONE) or ended.get(JobStatus.CANCELLED):
+        fitting.append("clean_up_queue")
     if not queue.pods and not sum(queue.counts.by_status.values()):
         fitting.append("delete_queue")
     return allowed(visit.actor.access, QUEUE_DEEDS, fitting)
