@@ -37,7 +37,7 @@ _DAY = timedelta(days=1)
 
 
 async def drive(url: str, action_id: str) -> None:
-    """Drive an action to its end, in a process of its own."""
+    """Take all steps of an action, in a separate process."""
     async with (
         await open_storage(url) as storage,
         Operator(storage, Actor(name="bench", access=ALL)) as operator,
