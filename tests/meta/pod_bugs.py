@@ -201,7 +201,8 @@ HANDLERS = [
     in_runtime(
         "run: a handler that swallows its cancellation is cancelled once",
         "queue/run",
-        "        self._repeat = self._loop.call_later(pause, self._cancel_again)\n",
+        "        self._repeat = self._loop.call_later(pauses.after(self._repeats + 1), "
+        "self._cancel_again)\n",
         "",
         f"{RULES}a_handler_is_cancelled_once_and_again_after_its_patience",
     ),

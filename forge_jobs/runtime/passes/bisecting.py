@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import StorageRefused, Unavailable
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.failure_texts import by_reason
 
@@ -14,7 +15,8 @@ logger = reporter(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+LONGEST_PAUSE_S = 30.0
+_PAUSES = Pauses(1.0, LONGEST_PAUSE_S, jitter=0)
 """Pauses before an item that was refused is sent again, alone."""
 
 _FORGOTTEN_AFTER_S = 10 * LONGEST_PAUSE_S
@@ -26,7 +28,7 @@ _REFUSED_ALONE = 2
 
 class _Aside(NamedTuple):
     due_at: float
-    pause: float
+    refusals: int
     reason: str
 
 
@@ -100,9 +102,9 @@ class BisectingSender:
         now = self._clock.elapsed()
         self._aside = self._remembered(now)
         before = self._aside.get(key)
-        pause = FIRST_PAUSE_S if before is None else min(2 * before.pause, LONGEST_PAUSE_S)
+        refusals = 1 if before is None else before.refusals + 1
         reason = f"{type(error).__name__}: {error}"
-        self._aside[key] = _Aside(now + pause, pause, reason)
+        self._aside[key] = _Aside(now + _PAUSES.after(refusals), refusals, reason)
         if before is None or before.reason != reason:
             logger.error(
                 "the store refuses %s %s, and takes others. The call is repeated with growing "

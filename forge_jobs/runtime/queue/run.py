@@ -16,6 +16,7 @@ from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadLetter, read_dead_let
 from forge_jobs.model.payloads import encode_json
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import OCCURRENCE, Occurrence, Transition, occurrence_of
+from forge_jobs.outages import Pauses
 from forge_jobs.privacy.encryption import Part, decrypted, is_encrypted
 from forge_jobs.privacy.secrets import ORIGIN, SECRETS, paths_in, secret_texts
 from forge_jobs.reports import reporter
@@ -352,8 +353,8 @@ class Run:
         if self._repeat is not None:
             self._repeat.cancel()
         patience = max(self._patience, _SHORTEST_PATIENCE)
-        pause = max(min(patience * 2 ** min(self._repeats, 6), _LONGEST_PAUSE), patience)
-        self._repeat = self._loop.call_later(pause, self._cancel_again)
+        pauses = Pauses(patience, max(patience, _LONGEST_PAUSE), jitter=0)
+        self._repeat = self._loop.call_later(pauses.after(self._repeats + 1), self._cancel_again)
 
     def _cancel_again(self) -> None:
         self._repeats += 1

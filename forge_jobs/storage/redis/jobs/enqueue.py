@@ -7,7 +7,6 @@ that it has stored by then as its own.
 """
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -16,6 +15,7 @@ import msgspec
 from forge_jobs.errors import Conflict, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.outages import Pauses
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.job_rows import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.base.places import State
@@ -32,7 +32,7 @@ from forge_jobs.storage.wakeups import until_set
 
 _TRIES = 20
 _AT_ONCE = 2
-_PAUSE_S = 0.002
+_PAUSES = Pauses(0.004, 0.05, jitter=1)
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +93,7 @@ async def enqueue(
             return call.outcomes()
         if tried >= _AT_ONCE:
             # Two that go in step would bar each other on and on.
-            await until_set(asyncio.Event(), random.uniform(0, _PAUSE_S) * tried)
+            await until_set(asyncio.Event(), _PAUSES.after(tried - _AT_ONCE + 1))
     raise Unavailable("gave up: other calls kept storing the same ids or keys; try again")
 
 
