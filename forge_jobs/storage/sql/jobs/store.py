@@ -1,10 +1,10 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forge_jobs.errors import Locked, StorageError
 from forge_jobs.model.actions import ActionStep
@@ -77,19 +77,19 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
         # Other calls share the transaction, and need not wait for rows that a caller has locked.
         return await self._write(lambda tx: enqueue(tx, requests), connection, patient=False)
 
-    async def _write(
+    # No coroutine of its own, as in the database.
+
+    def _write(
         self, script: Callable[[Tx], R], connection: object | None, *, patient: bool = True
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         """Run the script in a transaction of the store's own, or in the caller's."""
         database = self._database
         if connection is None:
-            return await database.write(script, patient=patient)
+            return database.write(script, patient=patient)
         # This import brings SQLAlchemy's ORM, a sixth of the imports of a command on SQLite.
         from forge_jobs.storage.sql.base.callers import run_in_callers_transaction
 
-        return await run_in_callers_transaction(
-            connection, script, database.flavor, database.store_id
-        )
+        return run_in_callers_transaction(connection, script, database.flavor, database.store_id)
 
     # -- claims ------------------------------------------------------------------------------
 
