@@ -106,6 +106,18 @@ async def test_a_running_job_holds_the_key_whatever_the_time(
     assert (await get_job(storage, held)).status is JobStatus.IN_PROGRESS
 
 
+@pytest.mark.parametrize("mode", ["replace", "debounce", "keep-last"])
+async def test_of_one_call_the_last_content_counts_also_where_another_job_has_expired(
+    storage: Storage, clock: ManualClock, mode: UniqueMode
+) -> None:
+    await ask(storage, expiring(clock, key="other"))
+    clock.advance(SECOND)
+    first, last = keyed("keep", 1), keyed(mode, 2)
+    outcomes = await storage.jobs.enqueue([first, last])
+    assert outcomes == [EnqueueOutcome(first.id), EnqueueOutcome(first.id, replaced=True)]
+    assert (await get_job(storage, first.id)).payload == last.payload
+
+
 async def test_children_hear_of_the_end(storage: Storage, clock: ManualClock) -> None:
     held = (await ask(storage, expiring(clock))).job_id
     child = await enqueue_one(storage, after=(After(held, "continue"),))

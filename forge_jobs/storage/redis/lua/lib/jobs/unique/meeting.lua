@@ -37,7 +37,9 @@ local function leave_expired(base, held, call)
   end
   for index = call.may_expire and #held or 0, 1, -1 do
     local holder = held[index]
-    look(base, holder)
+    if not holder.is_known then
+      look(base, holder) -- A job of the same call is known, and has no record yet.
+    end
     local expires = CHANGEABLE[holder.status] and redis.call('ZSCORE', base .. ':expiring', holder.id)
     if expires and tonumber(expires) <= now then
       table.remove(held, index)
