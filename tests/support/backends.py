@@ -57,16 +57,26 @@ async def pass_on(backend: str, folder: Path) -> None:
         await forget(backend, folder)
 
 
+async def problems_in(backend: str, folder: Path) -> list[str]:
+    """Return what is wrong with the stored records of the folder, read from outside."""
+    # That module knows this one.
+    from tests.support.aftermath import problems_of
+
+    return await problems_of(backend, folder)
+
+
 @asynccontextmanager
-async def rolled_back(backend: str, folder: Path) -> AsyncGenerator[object | None]:
-    """A caller's connection to the folder's store, rolled back at the end. None: Redis has none."""
+async def lent(
+    backend: str, folder: Path, *, commits: bool = False
+) -> AsyncGenerator[object | None]:
+    """A caller's connection to the folder's store, for one transaction. None: Redis has none."""
     if backend.startswith("redis"):
         yield None
         return
     url = (await url_of(backend, folder)).partition("?")[0]
     with create_engine(by("psycopg", url), poolclass=NullPool).connect() as connection:
         yield connection
-        connection.rollback()
+        connection.commit() if commits else connection.rollback()
 
 
 _PATIENT = "timeout=30"

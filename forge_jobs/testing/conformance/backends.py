@@ -31,7 +31,14 @@ async def forget(backend: str, folder: Path) -> None:
     """Leave the store of the folder: the author knows where the data lie."""
 
 
+async def problems_in(backend: str, folder: Path) -> list[str]:
+    """Return no problem of the stored records: the author knows how to read them from outside."""
+    return []
+
+
 @asynccontextmanager
-async def rolled_back(backend: str, folder: Path) -> AsyncGenerator[object | None]:
+async def lent(
+    backend: str, folder: Path, *, commits: bool = False
+) -> AsyncGenerator[object | None]:
     """Yield no connection of a caller: the author knows how to open one."""
     yield None

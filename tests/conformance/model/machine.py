@@ -87,6 +87,7 @@ class StoreMachine(Deletions, Letters, Telling, Callers, Requests):
     # -- the end of a program
 
     def finish(self) -> None:
+        self.stores_are_in_order()
         self._compare_everything()
         self._everybody_is_well()
         self._all_work_ends()

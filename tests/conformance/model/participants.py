@@ -5,8 +5,10 @@ by the number of the call that returned it, and every participant knows which va
 returned then. So one program means the same to all of them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import Conflict, StorageError
+from forge_jobs.errors import StorageError
 from forge_jobs.model.filters import BulkOutcome, Page
-from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.letters import Letter
 from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, PodLease
@@ -24,7 +25,10 @@ from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.protocols import Storage
 from tests.conformance.model.reference import Reference
-from tests.support.backends import BACKENDS, VARIANTS, forget, rolled_back
+from tests.support.backends import BACKENDS, VARIANTS, forget, lent, problems_in
+
+_PROMPT = 10.0
+"""Seconds after which a wake-up counts as lost."""
 
 _OPAQUE: dict[type, dict[str, str]] = {Leadership: {"fleet_version": ""}, PodRequest: {"epoch": ""}}
 
@@ -33,6 +37,10 @@ class Raised(Struct, frozen=True):
     """A refused call, and the kind of refusal. The text is for people."""
 
     error: str
+
+
+NOT_ASKED = Raised("not asked")
+"""In place of an answer: the store has no transactions of callers."""
 
 
 class Names:
@@ -178,12 +186,60 @@ class TriedStore(Participant):
             await self._check_fleet_version(answer)
         return self._names.given(answer)
 
-    async def roll_back(self, requests: list[NewJob]) -> None:
-        """Enqueue in a caller's transaction and roll back. Nothing on a store that has none."""
-        async with rolled_back(self.name, self._folder) as connection:
-            if connection is not None:
-                with suppress(Conflict):
-                    await self._bundles[0].jobs.enqueue(requests, connection=connection)
+    async def call_in_transaction(
+        self, number: int, method: str, arguments: Any, *, commits: bool
+    ) -> Any:
+        """Call in a transaction of a caller, which commits or rolls back.
+
+        On a store that has no such transactions nothing is called.
+        """
+        given, _ = self._prepare(number, arguments, {})
+        asking: Callable[..., Awaitable[Any]] = getattr(
+            self._bundles[number % 2].jobs, method.partition(".")[2]
+        )
+        async with lent(self.name, self._folder, commits=commits) as connection:
+            if connection is None:
+                return NOT_ASKED
+            try:
+                return self._names.given(await asking(*given, connection=connection))
+            except StorageError as error:
+                return Raised(type(error).__name__)
+
+    async def drain_wakeups(self) -> None:
+        """Take all wake-ups that have come so far."""
+        for each in self._bundles:
+            while await each.jobs.wait_for_work(frozenset(), timedelta(0)):
+                pass
+
+    async def wakes_for_letters(self) -> bool:
+        """Return whether both bundles wake those who relay."""
+        try:
+            async with asyncio.timeout(_PROMPT):
+                for each in self._bundles:
+                    while not (
+                        await each.jobs.wait_for_work(frozenset(), timedelta(seconds=_PROMPT))
+                    ).letters:
+                        pass
+        except TimeoutError:
+            return False
+        return True
+
+    async def letters_in_parts(self, most: int) -> list[Letter]:
+        """Read and forget all letters, in answers of fewer than ``most``.
+
+        For letters that are too large for one answer, in a store without others.
+        """
+        found: list[Letter] = []
+        jobs = self._bundles[0].jobs
+        while part := await jobs.letters(1_000):
+            assert len(part) < most, f"{self.name}: one answer brings all payloads"
+            await jobs.forget_letters(part)
+            found += part
+        return found
+
+    async def problems(self) -> list[str]:
+        """Return what is wrong with the stored records, read from outside."""
+        return await problems_in(self.name, self._folder)
 
     async def sweep(self) -> None:
         """Sweep: a queue in use by another process may have to be listed after a deletion."""

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -23,7 +24,7 @@ from forge_jobs.model.transitions import Handover, StaleClaim
 from tests.conformance.model.differences import difference
 from tests.conformance.model.endings import fitted
 from tests.conformance.model.leeway import Leeway
-from tests.conformance.model.participants import Believed, TriedStore
+from tests.conformance.model.participants import NOT_ASKED, Believed, TriedStore
 from tests.conformance.model.reference import Reference
 
 T = TypeVar("T")
@@ -33,6 +34,9 @@ LEADER_LEASE = timedelta(seconds=10)
 SECOND = timedelta(seconds=1)
 KEPT = Kept(minutes=timedelta(days=30))
 """The same on all stores."""
+_OF_CALLERS = frozenset({"jobs.first_time"})
+"""Methods that run in callers' transactions only."""
+
 _AFTER_REMOVAL = timedelta(milliseconds=1)
 QUEUES = ("q", "r")
 KINDS = ("tests.known", "tests.rare")
@@ -102,12 +106,31 @@ class Program(RuleBasedStateMachine):
         elif method == "jobs.exchange":
             name, ends, *rest = arguments
             arguments = (name, fitted(ends, self.world.jobs), *rest)
-        call = (self._calls, method, arguments, options)
+        return self._ask_all(method, (self._calls, method, arguments, options), TriedStore.call)
+
+    def do_in_transaction(self, method: str, *arguments: Any) -> Any:
+        """The same of a call in a transaction of a caller, which commits.
+
+        On a store without such transactions a call of its own, where the method has one.
+        """
+        self._calls += 1
+        number = self._calls
+
+        async def ask(tried: TriedStore, *call: Any) -> Any:
+            found = await tried.call_in_transaction(number, method, arguments, commits=True)
+            is_over = found is not NOT_ASKED or method in _OF_CALLERS
+            return found if is_over else await tried.call(*call)
+
+        return self._ask_all(method, (number, method, arguments, {}), ask)
+
+    def _ask_all(self, method: str, call: tuple[Any, ...], ask: Callable[..., Any]) -> Any:
         removed, forgotten = self.world.removed, set(self.world.forgotten)
         expected = self._believed.call(*call)
         came_back = forgotten - self.world.forgotten
         for tried in self._tried:
-            self._compare(tried.name, method, expected, self._wait(tried.call, *call))
+            found = self._wait(ask, tried, *call)
+            if found is not NOT_ASKED:
+                self._compare(tried.name, method, expected, found)
             if came_back:
                 self._wait(tried.sweep)
         if self.world.removed > removed:
@@ -128,10 +151,37 @@ class Program(RuleBasedStateMachine):
         for tried in self._tried:
             self._wait(tried.reconnect)
 
-    def roll_back(self, requests: list[NewJob]) -> None:
-        """Enqueue in a caller's transaction and roll back, on stores that have these."""
+    def roll_back(self, method: str, *arguments: Any) -> None:
+        """Call in a caller's transaction and roll back, on stores that have these."""
+        self._calls += 1
         for tried in self._tried:
-            self._wait(tried.roll_back, requests)
+            call = partial(tried.call_in_transaction, commits=False)
+            self._wait(call, self._calls, method, arguments)
+
+    def drain_wakeups(self) -> None:
+        for tried in self._tried:
+            self._wait(tried.drain_wakeups)
+
+    def letters_wake(self) -> None:
+        """Expect that what a call has just written wakes those who relay letters."""
+        for tried in self._tried:
+            assert self._wait(tried.wakes_for_letters), f"{tried.name}: no wake-up for letters"
+
+    def letters_come_in_parts(self, written: int) -> None:
+        """Read and forget all letters of a store without others, of which not all fit at once."""
+        if written < 3:
+            return
+        expected = {each.job.id for each in self.world.letters}
+        for tried in self._tried:
+            found = self._wait(tried.letters_in_parts, written)
+            assert {each.job.id for each in found} == expected, tried.name
+        self.world.letters.clear()
+
+    def stores_are_in_order(self) -> None:
+        """Expect of the records what no answer shows: no list has a job of another."""
+        for tried in self._tried:
+            problems = self._wait(tried.problems)
+            assert not problems, f"{tried.name}: {problems}"
 
     def look_at_jobs(self, *, everything: bool = False) -> None:
         """Compare the jobs that the last step changed and all that run, or all there ever were."""

@@ -31,7 +31,7 @@ def edit(world: World, job_id: JobId, token: int, before: JobContent, after: Job
             job.cause = Cause.ENQUEUED
     if "payload" in changed:
         request = structs.replace(request, fingerprint=request.fingerprint or REPLACED)
-        job.checkpoint = None
+        job.forget_steps()
     job.request = structs.replace(
         request,
         run_at=asked_for,

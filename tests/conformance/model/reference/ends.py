@@ -124,7 +124,8 @@ def _begin_again(job: ModelJob, again: Occurrence) -> None:
     job.request = replace(job.request, metadata=again.metadata, fingerprint=fingerprint)
     job.payload = again.payload
     job.attempt = job.crashes = job.snoozes = 0
-    job.snoozed_since = job.checkpoint = None
+    job.snoozed_since = None
+    job.forget_steps()
 
 
 def _due_again(world: World, job: ModelJob, delay: timedelta | None) -> datetime:

@@ -145,6 +145,7 @@ class _Call:
             hold=None,
             may_be_held=False,
             checkpoint=None,
+            steps=frozenset(),
         )
 
     def _is_repeat(self, request: NewJob) -> bool:

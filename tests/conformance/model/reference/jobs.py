@@ -143,6 +143,9 @@ class ReferenceJobs:
     def note_progress(self, notes: Sequence[ProgressNote]) -> list[bool]:
         return progress.note_progress(self._world, notes)
 
+    def first_time(self, claim: Claim, step: str) -> bool:
+        return progress.first_time(self._world, claim, step)
+
     def save_checkpoint(self, claim: Claim, text: str) -> bool:
         return progress.save_checkpoint(self._world, claim, text)
 

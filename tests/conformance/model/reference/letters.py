@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadOrigin, Letter
-from forge_jobs.storage.letters import WrittenLetter, job_of
+from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadOrigin, Letter, read_dead_letter
+from forge_jobs.storage.letters import ERROR_BYTES, WrittenLetter, job_of
 from tests.conformance.model.reference.state import ModelJob, World
 
 
@@ -35,7 +37,19 @@ def leave_letter(world: World, job: ModelJob) -> None:
         metadata=request.metadata,
         trace=request.trace,
     )
-    world.letters.append(Letter(id=str(world.new_number()), job=job_of(written)))
+    letter = Letter(id=str(world.new_number()), job=job_of(written))
+    _check_errors(letter, job)
+    world.letters.append(letter)
+
+
+def _check_errors(letter: Letter, job: ModelJob) -> None:
+    """Expect the newest errors in their order, as many as fit. Stores share what chooses them."""
+    known = read_dead_letter(msgspec.json.decode(letter.job.metadata), letter.job.payload)
+    kept = known.errors if known is not None else ()
+    newest = job.errors[len(job.errors) - len(kept) :]
+    assert [each.message for each in kept] == [each.message for each in newest]
+    size = len(msgspec.json.encode(job.errors))
+    assert len(kept) == len(job.errors) or (kept and size > ERROR_BYTES // 2)
 
 
 def letters(world: World, skip: Collection[str], not_to: Collection[str]) -> list[Letter]:

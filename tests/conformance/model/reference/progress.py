@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from forge_jobs.errors import Conflict
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim, JobStatus
 from forge_jobs.model.progress import JobState, LogLine, LogPage, Progress, ProgressNote
@@ -90,3 +91,12 @@ def save_checkpoint(world: World, claim: Claim, text: str) -> bool:
 def checkpoint(world: World, job_id: JobId) -> str | None:
     job = world.jobs.get(job_id)
     return None if job is None else job.checkpoint
+
+
+def first_time(world: World, claim: Claim, step: str) -> bool:
+    job = world.jobs.get(claim.job_id)
+    if job is None or not job.is_current(claim):
+        raise Conflict(f"the claim of job {claim.job_id} was lost")
+    is_first = step not in job.steps
+    job.steps |= {step}
+    return is_first

@@ -110,6 +110,7 @@ class ModelJob:
     follow_up: bool = False
     told: dict[int, ModelAttempt] = field(default_factory=dict)
     checkpoint: str | None = None
+    steps: frozenset[str] = frozenset()
     may_be_held: bool = False
     """True: a claim may have put the job on hold, or not. The contract leaves that to the store."""
 
@@ -141,6 +142,10 @@ class ModelJob:
     @property
     def is_finished(self) -> bool:
         return self.status in TERMINAL
+
+    def forget_steps(self) -> None:
+        """Forget the checkpoint, and which steps were taken in transactions of handlers."""
+        self.checkpoint, self.steps = None, frozenset()
 
     def is_current(self, claim: Claim) -> bool:
         return self.status is JobStatus.IN_PROGRESS and claim == self.claim

@@ -7,14 +7,19 @@ from hypothesis.stateful import precondition, rule
 
 from forge_jobs.model.letters import DEAD_LETTER_KIND, Letter
 from forge_jobs.model.queues import QueueChange, Retention
+from forge_jobs.storage.letters import BYTES_AT_ONCE
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import LEASE, QUEUES, few, queue
 from tests.conformance.model.rules.lives import Lives
+from tests.support.factories import error, failed
 
 to = st.sampled_from([*QUEUES, ""])
 
 
 class Letters(Lives):
+    _have_been_large = False
+    """Large payloads take time, so once per program."""
+
     def relay_all(self) -> None:
         """Relay as a pod does."""
         found = self.read_letters()
@@ -46,7 +51,12 @@ class Letters(Lives):
         lease = self.new_pod()
         self.do("config.set_queue", name, QueueChange(max_workers=4))
         self.share_out()
-        self.end(self.take(name, lease, 1, 1), ENDINGS[how])
+        claims = self.take(name, lease, 1, 1)
+        written = len(self.world.letters)
+        self.drain_wakeups()
+        self.end(claims, ENDINGS[how])
+        if len(self.world.letters) > written:
+            self.letters_wake()
         self.do("jobs.letters", 1_000, not_to=(to,))
         self.read_letters()
         self.do("jobs.heartbeat", lease, [], LEASE)
@@ -64,6 +74,37 @@ class Letters(Lives):
         lease = self.new_pod(kinds=(DEAD_LETTER_KIND,))
         self.end(self.take(to, lease, 100, 100), ENDINGS["dead"])
         self.read_letters()
+
+    @rule(name=queue, failures=st.integers(1, 3))
+    def a_job_dies_of_several_errors(self, name: str, failures: int) -> None:
+        """Expect the newest errors in the letter, those that have room."""
+        self.do("config.set_queue", name, QueueChange(dead_letter="r"))
+        self.put_in([self.new_request(name, priority=-9)])
+        self.open(name)
+        lease = self.new_pod()
+        for number in range(failures):
+            text = f"{number} " * 10_000
+            self.end(self.take(name, lease, 1, 1), failed(error=error(text, attempt=number + 1)))
+        self.end(self.take(name, lease, 1, 1), ENDINGS["dead"])
+        self.read_letters()
+
+    @precondition(lambda self: not self._have_been_large)
+    @rule(name=queue)
+    def payloads_of_letters_come_in_parts(self, name: str) -> None:
+        """Expect that one answer is bounded by the size of what it brings."""
+        self._have_been_large = True
+        self.relay_all()
+        self.do("config.set_queue", name, QueueChange(dead_letter="r"))
+        text = '"' + "x" * (BYTES_AT_ONCE * 3 // 5) + '"'
+        large = [self.new_request(name, priority=-9, payload=text) for _ in range(3)]
+        self.put_in(large)
+        self.open(name)
+        lease = self.new_pod()
+        written = len(self.world.letters)
+        for _ in large:
+            self.end(self.take(name, lease, 1, 1), ENDINGS["dead"])
+        self.letters_come_in_parts(len(self.world.letters) - written)
+        self.operate("delete", *(each.id for each in large))
 
     @rule(not_to=st.sampled_from([(), QUEUES, QUEUES[:1]]))
     def look_at_letters(self, not_to: tuple[str, ...]) -> None:

@@ -37,6 +37,12 @@ class Telling(UniqueKeys):
         self._told |= dict.fromkeys(each.job_id for each in chosen)
         self.do("jobs.note_progress", [self.words_of(each, first, count, given) for each in chosen])
 
+    def take_step(self, claim: Claim, step: str) -> None:
+        """Take a step in a handler's transaction: rolled back first, then twice to the commit."""
+        self.roll_back("jobs.first_time", claim, step)
+        for _ in range(2):
+            self.do_in_transaction("jobs.first_time", claim, step)
+
     def read_what_was_told(self, *ids: JobId) -> None:
         self.do("jobs.states", list(ids))
         for job_id in ids:
@@ -93,6 +99,7 @@ class Telling(UniqueKeys):
             self.tell([*others, *claims, *past], 1, 2, given)
             for each in (*claims, *past):
                 self.do("jobs.save_checkpoint", each, f'"{how} {len(past)}"')
+                self.take_step(each, "charge")
             self.end(claims, ENDINGS[how])
             self.tell(claims, 2, 2, None)
             self.read_what_was_told(job.id)
@@ -102,6 +109,8 @@ class Telling(UniqueKeys):
         self.tell(past, 5, 1, NewProgress(9))
         again = self.take(name, lease, 1, 1)
         self.tell([*past, *again], 1, 1, None)
+        for each in (*past, *again):
+            self.take_step(each, "charge")
         self.read_what_was_told(job.id)
         self.end(again, ENDINGS["dead"])
         self.operate("delete", job.id)

@@ -8,6 +8,7 @@ from hypothesis.stateful import rule
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import After, NewJob, Unique
+from forge_jobs.model.unique.keys import REPLACEMENT_KEPT
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import COMMON, RARE, SECOND, queue
 from tests.conformance.model.rules.lives import Lives
@@ -224,6 +225,38 @@ class UniqueKeys(Lives):
             self.end(claims, ENDINGS[how])
             self.read_and_deliver("settle")
             self.operate("requeue", *(each.job_id for each in claims))
+
+    @rule(name=queue, how=st.sampled_from(["dead", "cancel"]))
+    def requeue_of_a_holder_and_its_follow_up(self, name: str, how: str) -> None:
+        """Requeue both in one visit, once both have ended: the first of the visit has the key."""
+        self.open(self._known(name))
+        key = self.new_id()
+        self.put_in([self.keyed(name, key, "keep-last", priority=-9)])
+        claims = self.take(name, self.new_pod(), 1, 1)
+        self.put_in([self.keyed(name, key, "keep-last", priority=-9)])
+        self.end(claims, ENDINGS["dead"])
+        self.read_and_deliver("settle")
+        if how == "cancel":
+            self.operate(how, *(job.id for job in self.world.holders(name, key)))
+        else:
+            self.end(self.take(name, self.new_pod(), 1, 1), ENDINGS[how])
+        self.operate("requeue", *(job.id for job in self.world.of_queue(name) if job.key == key))
+        self.look_at_jobs()
+
+    @rule(name=queue, less=st.sampled_from([_INSTANT, timedelta(0)]))
+    def repeat_of_a_replacement(self, name: str, less: timedelta) -> None:
+        """Repeat a request that gave its content to a job, at the end of the time it is known."""
+        self.open(self._known(name))
+        key = self.new_id()
+        self.put_in([self.keyed(name, key, "replace", kind=RARE, tags=("old",))])
+        given = self.keyed(name, key, "replace", payload='{"n": 1}')
+        self.put_in([given])
+        self.do("jobs.list", JobFilter(kinds=(RARE,)))
+        self.do("jobs.list", JobFilter(tag="old"))
+        self.put_in([self.keyed(name, key, "replace", payload='{"n": 2}')])
+        self.clock.advance(REPLACEMENT_KEPT - less)
+        self.put_in([given])
+        self.look_at_jobs()
 
     @rule(
         name=queue,
