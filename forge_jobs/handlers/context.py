@@ -303,7 +303,7 @@ class JobContext(Protocol):
         """Read the jobs that this one was enqueued after, in the order of their ids.
 
         Ids grow with the time of the enqueue, unless the caller chose them. All results are read
-        at once: a job after 1,000 parents with large results takes that much memory.
+        at once: a job after 10,000 parents with large results takes that much memory.
         """
         ...
 

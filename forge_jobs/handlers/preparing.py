@@ -35,7 +35,7 @@ from forge_jobs.privacy.secrets import ORIGIN, SECRETS
 
 DEFAULT_QUEUE = "default"
 MAX_METADATA_BYTES = 64 * 1024
-MAX_PARENTS = 1000
+MAX_PARENTS = 10_000
 _OURS = "forge_jobs."
 
 _NO_DEFAULTS = HandlerOptions()

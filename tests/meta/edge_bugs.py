@@ -32,6 +32,18 @@ EDGE_BUGS = (
             ),
         ),
     ),
+    Bug(
+        "redis: a job of many parents is stored and linked in one step",
+        ("tests/backends/redis/test_many_parents.py",),
+        (
+            Edit(
+                f"{_REDIS}jobs/children.py",
+                "{after.job_id for job in jobs for after in job.after}",
+                "set[str]()",
+            ),
+        ),
+        "redis",
+    ),
     _sql(
         "parents requeued by the same call count as ended",
         "jobs/requeue",

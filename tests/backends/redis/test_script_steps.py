@@ -17,6 +17,7 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
 from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
+from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import CLAIM_BYTES, Finalization
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
@@ -279,3 +280,26 @@ async def test_the_ends_of_many_parents_of_a_child_each(storage: Storage, client
     async with each_step_short(client):
         await in_batches(storage.jobs.cancel, JobFilter(queues=(QUEUE,)))
         assert await hand_over_once(storage.jobs) == JOBS
+
+
+@pytest.mark.long
+async def test_ten_thousand_parents_of_one_job(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    parents = [new_job(queue=f"q{number % 3}") for number in range(10_000)]
+    for first in range(0, len(parents), 500):
+        await storage.jobs.enqueue(parents[first : first + 500])
+    child = new_job(after=tuple(After(each.id, "hold") for each in parents))
+    async with each_step_short(client):
+        await storage.jobs.enqueue([child])
+        assert await storage.jobs.sweep(2_000) == Swept()
+        clock.advance(90)
+        assert await storage.jobs.sweep(2_000) == Swept()
+        await storage.jobs.cancel(JobFilter(ids=(child.id,)))
+        assert (await storage.jobs.requeue(JobFilter(ids=(child.id,)))).changed == (child.id,)
+        assert len((await storage.jobs.get([child.id]))[child.id].waits_for) == 10_000
+        await in_batches(storage.jobs.cancel, JobFilter(queues=("q0", "q1", "q2")))
+        assert await hand_over_once(storage.jobs) == 10_000
+        assert (await storage.jobs.release_held(JobFilter(ids=(child.id,)))).changed == (child.id,)
+        await storage.jobs.cancel(JobFilter(ids=(child.id,)))
+        assert (await storage.jobs.delete(JobFilter(ids=(child.id,)))).changed == (child.id,)

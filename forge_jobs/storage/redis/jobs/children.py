@@ -6,7 +6,7 @@ call links them, or the sweep.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,13 +20,20 @@ from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues
 from forge_jobs.storage.redis.base.scripts import item_of
+from forge_jobs.storage.redis.base.steps import steps_of
 from forge_jobs.storage.redis.jobs.filters import portions
+from forge_jobs.storage.redis.jobs.unique_keys import WRITING
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators.locators import by_base, locate, locate_some
 
 _WAITS = "wait"
 _EDGES_AT_ONCE = 100
 _DELIVERIES_AT_ONCE = 250
+PARENTS_AT_ONCE = 300
+"""How many parents one step links at most."""
+MOST_PARENTS_OF_A_STEP = 500
+"""A call that names more parents stores its jobs first, and links them in steps of their own."""
+_LOCATED_AT_ONCE = 1_000
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -170,6 +177,9 @@ been removed before its end, or do nothing."""
 
 Link = tuple[object, ...]
 
+Words = dict[int, tuple[str, str]]
+"""The outcome of each request of the call, and the job that the request stands for."""
+
 
 class Edge(msgspec.Struct, frozen=True):
     """An edge as the hash ``waits:<id>`` of its child holds it. See ``edges.lua``.
@@ -222,10 +232,22 @@ class Edges:
 
         :raises NotFound: one is not
         """
-        self.queues |= await locate(db, self.links.keys() - self.queues.keys())
+        wanted = [parent for parent in self.links if parent not in self.queues]
+        for some in portions(wanted, _LOCATED_AT_ONCE):
+            self.queues |= await locate(db, some)
         for parent in self.links:
             if parent not in self.queues:
                 raise missing(parent)
+
+    async def locate_some(self, db: Database, late: Mapping[JobId, str]) -> None:
+        """Find the queues of the parents that are still there.
+
+        :param late: the queues of jobs whose locators are written later
+        """
+        wanted = [parent for parent in self.links if parent not in late]
+        self.queues = dict(late)
+        for some in portions(wanted, _LOCATED_AT_ONCE):
+            self.queues |= await locate(db, some)
 
     def texts_of(self, child: JobId) -> list[str]:
         """Return the parents of the child, and the edges to them, in turn."""
@@ -256,6 +278,19 @@ class Edges:
                 )
         return dict(found)
 
+    async def missing_in(self, db: Database) -> list[tuple[str, str]]:
+        """Return the parents that must be there and are not."""
+        found: list[tuple[str, str]] = []
+        for step in steps_of(self.by_base(db, "missing"), _LOCATED_AT_ONCE):
+            answers = await db.run("parents", step, list[tuple[str, str]])
+            found += [pair for pairs in answers.values() for pair in pairs]
+        return found
+
+    async def write(self, db: Database, otherwise: Otherwise) -> None:
+        """Write the links, few in each step."""
+        for step in steps_of(self.by_base(db, otherwise), PARENTS_AT_ONCE):
+            await db.run("link", step, bool)
+
     def depths(self, jobs: Iterable[NewJob]) -> dict[JobId, int]:
         """How many steps each job comes after the first ones, when each step stores jobs whose
         parents are stored already. ``jobs`` has parents first."""
@@ -268,6 +303,38 @@ class Edges:
             ]
             depths[job.id] = max(before, default=0)
         return depths
+
+
+class Plan:
+    """Take note of what the first step has found out.
+
+    :param words: per request. None: there was no such step
+    :param links: what the same step links, by base
+    """
+
+    def __init__(
+        self, words: Words | None, edges: Edges, links: Mapping[str, Sequence[Link]]
+    ) -> None:
+        self.words = words
+        self.edges = edges
+        self.links = links
+
+    def writing(self, indexes: Sequence[int]) -> Sequence[int]:
+        """The requests that may write: also one that is dropped may end a job that has expired."""
+        words = self.words
+        return indexes if words is None else [i for i in indexes if words[i][0] in WRITING]
+
+    def expected(self, indexes: Sequence[int]) -> "list[tuple[str, str]] | bool":
+        """Return the words that these requests must get again, or nothing is stored."""
+        return self.words is not None and [self.words[i] for i in indexes]
+
+
+NO_PLAN = Plan(None, Edges(), {})
+
+
+def have_many_parents(jobs: Iterable[NewJob]) -> bool:
+    """Return whether the jobs and their links are too many for one step."""
+    return len({after.job_id for job in jobs for after in job.after}) > MOST_PARENTS_OF_A_STEP
 
 
 def missing(parent: str) -> NotFound:

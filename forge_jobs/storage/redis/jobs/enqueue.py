@@ -23,10 +23,17 @@ from forge_jobs.storage.redis.base.queues import note_queues
 from forge_jobs.storage.redis.base.requests import EnqueueRequest
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.driver.errors import WrongType
-from forge_jobs.storage.redis.jobs.children import Edges, Link, Otherwise, missing
-from forge_jobs.storage.redis.jobs.unique_keys import NEW, WRITING, outcome_of
+from forge_jobs.storage.redis.jobs.children import (
+    NO_PLAN,
+    Edges,
+    Otherwise,
+    Plan,
+    Words,
+    have_many_parents,
+    missing,
+)
+from forge_jobs.storage.redis.jobs.unique_keys import NEW, outcome_of
 from forge_jobs.storage.redis.locators.locating import Ids, Locating
-from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.locators.moving import look_again, refresh
 from forge_jobs.storage.wakeups import until_set
 
@@ -50,9 +57,6 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     verdict: str
     pairs: list[tuple[str, str]]
 
-
-_Words = dict[int, tuple[str, str]]
-"""The outcome of each request of the call, and the job that the request stands for."""
 
 _TOLD: Otherwise = "told"
 _LEFT: Otherwise = "left"
@@ -164,10 +168,10 @@ class _Call:
             return False
         at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
         if len(groups) <= at_once and not any(one.after for one in self._requests):
-            words = await self._ask(self._script, groups, _NO_PLAN)
+            words = await self._ask(self._script, groups, NO_PLAN)
             self._note(words or {})
             return words is not None
-        planned = await self._ask("plan", groups, _NO_PLAN)
+        planned = await self._ask("plan", groups, NO_PLAN)
         if planned is None:
             return False
         edges = self._edges(planned)
@@ -175,28 +179,37 @@ class _Call:
         return await self._store_planned(groups, planned, edges)
 
     async def _store_planned(
-        self, groups: dict[str, list[int]], planned: "_Words", edges: Edges
+        self, groups: dict[str, list[int]], planned: Words, edges: Edges
     ) -> bool:
         queues = dict.fromkeys((*groups, *edges.queues.values()))
         at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
-        links = edges.by_base(self._db, "missing")
-        if len(queues) <= at_once and not self._stored:
+        if len(queues) <= at_once and not self._stored and not self._links_apart(planned):
             # Jobs and links are one step.
+            links = edges.by_base(self._db, "missing")
             every = {name: groups.get(name, []) for name in queues}
-            words = await self._ask(self._script, every, _Plan(planned, edges, links))
+            words = await self._ask(self._script, every, Plan(planned, edges, links))
             self._note({**planned, **words} if words is not None else {})
             return words is not None
         # A refusal after the first wave would leave that one stored.
-        answers = await self._db.run("parents", links, list[tuple[str, str]])
-        await self._heed(Answer("missing", found) for found in answers.values() if found)
+        if lacking := await edges.missing_in(self._db):
+            await self._heed([Answer("missing", lacking)])
         for wave in self._waves(groups, edges):
-            words = await self._ask(self._script, wave, _Plan(planned, edges, {}))
+            words = await self._ask(self._script, wave, Plan(planned, edges, {}))
             if words is None:
                 return False
             self._note(words)
         self._note(planned)
         await self._link()
         return True
+
+    def _links_apart(self, planned: Words) -> bool:
+        """Return whether links are steps of their own, also those that an earlier call has left."""
+        return have_many_parents(self._requests) or (
+            self._db.is_cluster
+            and any(
+                word == "repeat" and self._requests[i].after for i, (word, _) in planned.items()
+            )
+        )
 
     def _waves(self, groups: Mapping[str, list[int]], edges: Edges) -> list[dict[str, list[int]]]:
         """Store parents first, so that a call that stops in between leaves no child that waits for
@@ -220,17 +233,14 @@ class _Call:
                 if (request.id in self._stored) is is_mine and self._is_own(request.id):
                     for after in request.after:
                         edges.add(request, self._stands_for(after.job_id), after.on_failure)
-            edges.queues = await locate(self._db, edges.links.keys() - self._locating.late.keys())
-            edges.queues |= self._locating.late
-            await self._db.run("link", edges.by_base(self._db, otherwise), bool)
+            await edges.locate_some(self._db, self._locating.late)
+            await edges.write(self._db, otherwise)
 
-    def _note(self, words: "_Words") -> None:
+    def _note(self, words: Words) -> None:
         for index, (word, job_id) in words.items():
             self._outcomes[index] = outcome_of(word, job_id)
 
-    async def _ask(
-        self, script: str, groups: Mapping[str, list[int]], plan: "_Plan"
-    ) -> "_Words | None":
+    async def _ask(self, script: str, groups: Mapping[str, list[int]], plan: Plan) -> Words | None:
         """Return the words for the requests that took part. None: try again."""
         keys = self._db.keys
         around = self._around if script == self._script else _unchanged
@@ -250,7 +260,7 @@ class _Call:
         if not self._db.is_cluster:
             also[f"{keys.fleet}:queues"] = None
         answers = await self._db.run(script, requests, Answer, also=also)
-        words: _Words = {}
+        words: Words = {}
         refusals: list[Answer] = []
         for base, answer in answers.items():
             if answer.verdict == "stored":
@@ -273,7 +283,7 @@ class _Call:
         indexes: Sequence[int],
         sent: Sequence[int],
         locators: Mapping[str, Ids],
-        plan: "_Plan",
+        plan: Plan,
     ) -> object:
         templates = Templates()
         jobs = [
@@ -339,7 +349,7 @@ class _Call:
         """Return whether the job is stored, and not dropped for another one that holds its key."""
         return self._stands_for(job_id) == job_id
 
-    def _edges(self, words: "_Words") -> Edges:
+    def _edges(self, words: Words) -> Edges:
         """Return the edges of the new jobs.
 
         A request that was dropped stands for the job that holds its key, also as a parent.
@@ -358,33 +368,6 @@ class _Call:
                 queue = self._requests[new[parent]].queue if parent in new else None
                 edges.add(self._requests[index], parent, after.on_failure, queue)
         return edges
-
-
-class _Plan:
-    """Take note of what the first step has found out.
-
-    :param words: per request. None: there was no such step
-    :param links: what the same step links, by base
-    """
-
-    def __init__(
-        self, words: "_Words | None", edges: Edges, links: Mapping[str, Sequence[Link]]
-    ) -> None:
-        self.words = words
-        self.edges = edges
-        self.links = links
-
-    def writing(self, indexes: Sequence[int]) -> Sequence[int]:
-        """The requests that may write: also one that is dropped may end a job that has expired."""
-        words = self.words
-        return indexes if words is None else [i for i in indexes if words[i][0] in WRITING]
-
-    def expected(self, indexes: Sequence[int]) -> "list[tuple[str, str]] | bool":
-        """Return the words that these requests must get again, or nothing is stored."""
-        return self.words is not None and [self.words[i] for i in indexes]
-
-
-_NO_PLAN = _Plan(None, Edges(), {})
 
 
 def _is_same(fingerprint: str, other: str) -> bool:

@@ -22,8 +22,9 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.requests import VisitFields
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
-from forge_jobs.storage.redis.base.steps import run_in_steps
-from forge_jobs.storage.redis.jobs.children import Edge
+from forge_jobs.storage.redis.base.steps import run_in_steps, run_some_in_steps
+from forge_jobs.storage.redis.jobs.children import PARENTS_AT_ONCE, Edge
+from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
@@ -284,7 +285,9 @@ class _Plans:
             ]
             for base, each in located.items()
         }
-        answers, silent = await self._db.run_some("relink", requests, list[_Parent])
+        answers, silent = await run_some_in_steps(
+            self._db, "relink", requests, list[_Parent], PARENTS_AT_ONCE
+        )
         unknown.update(parent for base in silent for parent in located[base])
         for base, parents in answers.items():
             pairs = zip(located[base], parents, strict=True)
@@ -303,9 +306,12 @@ class _Plans:
         """Look in all queues for the ends of parents that are not there, noted where those were."""
         queues = await queue_names(self._db)
         pairs = [item_of("awaited", "pair", parent=parent, child=child) for parent, child in gone]
-        requests = {self._db.keys.queue(queue): pairs for queue in queues}
-        answers, silent = await self._db.run_some("awaited", requests, list[tuple[str, str]])
-        self._awaited = {pair for pairs in answers.values() for pair in pairs}
+        silent = False
+        for some in portions(pairs, _PAIRS_AT_ONCE):
+            requests = {self._db.keys.queue(queue): some for queue in queues}
+            answers, mute = await self._db.run_some("awaited", requests, list[tuple[str, str]])
+            self._awaited.update(pair for found in answers.values() for pair in found)
+            silent = silent or bool(mute)
         if silent:
             self._unknown |= {
                 child for parent, child in gone if (parent, child) not in self._awaited

@@ -21,8 +21,9 @@ from forge_jobs.model.sweeps import Mended, Swept
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_every_queue, note_queues, queue_names
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
-from forge_jobs.storage.redis.jobs.children import Edge
-from forge_jobs.storage.redis.jobs.filters import filter_parts
+from forge_jobs.storage.redis.base.steps import run_some_in_steps
+from forge_jobs.storage.redis.jobs.children import PARENTS_AT_ONCE, Edge
+from forge_jobs.storage.redis.jobs.filters import filter_parts, portions
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators import late
 from forge_jobs.storage.redis.locators.dangling import DanglingLocators
@@ -30,7 +31,8 @@ from forge_jobs.storage.redis.locators.locators import locate_some
 from forge_jobs.storage.redis.locators.moving import Mover
 
 _STOOD_S = 60.0
-_MOST_SUSPECTS = 10_000
+_MOST_SUSPECTS = 20_000
+_PAIRS_AT_ONCE = 1_000
 
 
 class _Survey(msgspec.Struct, frozen=True, array_like=True):
@@ -149,7 +151,7 @@ class Sweeper:
                 "lost", "edge", parent=one.parent, child=one.child, state=one.edge.state.value
             ),
         )
-        answers, _ = await db.run_some("lost", requests, list[bool])
+        answers, _ = await run_some_in_steps(db, "lost", requests, list[bool], PARENTS_AT_ONCE)
         verdicts = {base: iter(found) for base, found in answers.items()}
         lost = {
             one: base for one, base in bases.items() if base in verdicts and next(verdicts[base])
@@ -158,11 +160,13 @@ class Sweeper:
             return {}
         # The end of a parent that was removed is noted where the parent was.
         pairs = [item_of("awaited", "pair", parent=one.parent, child=one.child) for one in lost]
+        coming: set[tuple[JobId, JobId]] = set()
         try:
-            awaited = await in_every_queue(db, "awaited", pairs, list[tuple[JobId, JobId]])
+            for some in portions(pairs, _PAIRS_AT_ONCE):
+                awaited = await in_every_queue(db, "awaited", some, list[tuple[JobId, JobId]])
+                coming.update(pair for found in awaited.values() for pair in found)
         except Unavailable:
             return {}
-        coming = {pair for found in awaited.values() for pair in found}
         return {one: base for one, base in lost.items() if (one.parent, one.child) not in coming}
 
     async def _tell(
@@ -180,7 +184,9 @@ class Sweeper:
                 since=one.edge.seq,
             ),
         )
-        answers, _ = await self._db.run_some("tell_lost", requests, list[bool])
+        answers, _ = await run_some_in_steps(
+            self._db, "tell_lost", requests, list[bool], PARENTS_AT_ONCE
+        )
         verdicts = {base: iter(found) for base, found in answers.items()}
         told = {
             Mended(one.queue, one.child)

@@ -2,18 +2,18 @@
 -- Lets blocked jobs run without the parents that hold them.
 -- uses: jobs edges places terms filters events seen visits stepping
 local function release(base, job)
-  local waits, released = unsettled(base, job.id), 0
-  for index = 1, #waits, 2 do
-    if waits[index + 1] == 'held' then
-      local _, policy, seq = read_edge(base, job.id, waits[index])
-      write_edge(base, job.id, waits[index], 'settled', policy, seq)
-      released = released + 1
+  local flat, settled = read_record('HGETALL', base .. ':waits:' .. job.id) or {}, {}
+  for index = 1, #flat, 2 do
+    local state, policy, seq = parse_edge(flat[index + 1])
+    if state == 'held' then
+      settled[#settled + 1], settled[#settled + 2] = flat[index], 'settled ' .. policy .. ' ' .. seq
     end
   end
-  if released == 0 then
+  if #settled == 0 then
     return 'waiting'
   end
-  settle_edges(base, job, released)
+  call_many('HSET', base .. ':waits:' .. job.id, settled)
+  settle_edges(base, job, #settled / 2)
   append_event(base, now, 'released_held', job.id, '', '')
   return 'changed'
 end

@@ -4,6 +4,10 @@
 -- each blocked job and the last of them, '' at the end. Then ids, the number of a status and the id to go
 -- on from.
 -- uses: jobs
+
+-- Names and edges in turn: no further job is read beyond.
+local MOST_READ = 20000
+
 local STATUSES = { 'blocked', 'pending', 'failed', 'dead', 'cancelled', 'done' }
 
 local function after(base, status, id, limit)
@@ -15,11 +19,16 @@ end
 local function handle(base, request)
   local blocked_after, number, id_after, limit, named = unpack(request)
   local listed = after(base, 'blocked', blocked_after, limit)
-  local last, found = #listed == limit and listed[#listed] or '', {}
-  for _, ids in ipairs({ listed, named }) do
+  local last, found, read = #listed == limit and listed[#listed] or '', {}, 0
+  for _, ids in ipairs({ named, listed }) do
     for _, id in ipairs(ids) do
-      if redis.call('HGET', base .. ':j:' .. id, 'status') == 'blocked' then
-        found[#found + 1] = { id, read_record('HGETALL', base .. ':waits:' .. id) or {} }
+      local flat = redis.call('HGET', base .. ':j:' .. id, 'status') == 'blocked'
+        and (read_record('HGETALL', base .. ':waits:' .. id) or {})
+      found[#found + 1] = flat and { id, flat } or nil
+      read = read + (ids == listed and flat and #flat or 0)
+      if read > MOST_READ then
+        last = id -- The next call goes on from here.
+        break
       end
     end
   end

@@ -9,10 +9,17 @@ local function checked(base, job, plan, are_kept)
   if read_record('HLEN', waits) ~= #edges then
     return read_record('HLEN', waits) and 'again' or 'silent'
   end
-  for _, edge in ipairs(edges) do
+  local parents, before = {}, {}
+  for index, edge in ipairs(edges) do
     local parent, expected = unpack(edge)
-    if redis.call('HGET', waits, parent) ~= expected then
-      return 'again'
+    parents[index], before[index] = parent, expected
+  end
+  for first = 1, #parents, 400 do
+    local last = math.min(first + 399, #parents)
+    for offset, found in ipairs(redis.call('HMGET', waits, unpack(parents, first, last))) do
+      if found ~= before[first + offset - 1] then
+        return 'again'
+      end
     end
   end
   if not why and not are_kept(base, job, kin) then
@@ -29,12 +36,13 @@ end
 
 -- Writes the edges. Returns how many have not settled.
 local function relink(base, job, edges)
-  local open = 0
+  local open, flat = 0, {}
   for _, edge in ipairs(edges) do
     local parent, _, after = unpack(edge)
-    redis.call('HSET', base .. ':waits:' .. job.id, parent, after)
+    flat[#flat + 1], flat[#flat + 2] = parent, after
     open = open + (parse_edge(after) ~= 'settled' and 1 or 0)
   end
+  call_many('HSET', base .. ':waits:' .. job.id, flat)
   return open
 end
 
