@@ -59,10 +59,8 @@ class JobStore(
         All or nothing, in order, so of two requests with one unique key the earlier wins. Only
         where the queues of one call lie on different servers is the call all or nothing per queue.
         Every queue's part must be found acceptable before any is stored, so a refusal leaves some
-        of the call stored only when another caller comes in between. A call that names more than
-        500 parents may store its jobs first and let them hear of their parents after. No such job
-        is due before that, and what a caller leaves that dies in between, a repeat completes, or
-        :meth:`sweep`.
+        of the call stored only when another caller comes in between. A call with over 500 parents
+        that dies may leave stored jobs unlinked, which a repeat links, or :meth:`sweep`.
 
         ``unique``: what becomes of a request whose key an active job of the same queue holds. All
         of it must hold against any number of concurrent callers.
