@@ -183,7 +183,7 @@ class _Call:
     ) -> bool:
         queues = dict.fromkeys((*groups, *edges.queues.values()))
         at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
-        if len(queues) <= at_once and not self._stored and not self._links_apart(planned):
+        if len(queues) <= at_once and not self._stored and not have_many_parents(self._requests):
             # Jobs and links are one step.
             links = edges.by_base(self._db, "missing")
             every = {name: groups.get(name, []) for name in queues}
@@ -201,15 +201,6 @@ class _Call:
         self._note(planned)
         await self._link()
         return True
-
-    def _links_apart(self, planned: Words) -> bool:
-        """Return whether links are steps of their own, also those that an earlier call has left."""
-        return have_many_parents(self._requests) or (
-            self._db.is_cluster
-            and any(
-                word == "repeat" and self._requests[i].after for i, (word, _) in planned.items()
-            )
-        )
 
     def _waves(self, groups: Mapping[str, list[int]], edges: Edges) -> list[dict[str, list[int]]]:
         """Store parents first, so that a call that stops in between leaves no child that waits for
