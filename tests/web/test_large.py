@@ -45,7 +45,7 @@ async def paths(storage: Storage) -> list[str]:
     which = JobFilter(queues=("q03",), statuses=(JobStatus.DONE,))
     job = (await storage.jobs.list(which, limit=1)).jobs[0].id
     pod = (await storage.procs.pods())[0].pod.host_id
-    return [*pages(job, pod, await storage.cron.now()), "/?over=30d"]
+    return [*pages(job, pod, await storage.cron.now()), "/?over=30d", "/?over=30d&compare=week"]
 
 
 def most(path: str) -> int:

@@ -132,7 +132,10 @@ class Chart(Struct, frozen=True, kw_only=True):
 
 
 def _rounded(values: Iterable[float | None]) -> list[float | None]:
-    return [None if value is None else float(f"{value:.4g}") for value in values]
+    """Return the values with four digits. Whole ones are written without ".0", which a page with
+    2,000 of them would send."""
+    shorter = (None if value is None else float(f"{value:.4g}") for value in values)
+    return [int(value) if value is not None and value.is_integer() else value for value in shorter]
 
 
 def _round_up(value: float, in_seconds: bool) -> float:
