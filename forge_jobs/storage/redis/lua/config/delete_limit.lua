@@ -1,5 +1,6 @@
 -- allow-oom
 -- Removes a bucket. Answers whether there was one.
 local function handle(base, request)
-  return redis.call('HDEL', base .. ':limits', request[1]) == 1
+  local scope = request[1]
+  return redis.call('HDEL', base .. ':limits', scope) == 1
 end

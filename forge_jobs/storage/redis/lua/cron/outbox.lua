@@ -1,9 +1,9 @@
 -- no-writes
 -- At most `limit` records: number and jobs.
 local function handle(base, request)
-  local found = {}
+  local found, limit = {}, request[1]
   for index, number in ipairs(redis.call('HKEYS', base .. ':outbox')) do
-    if index > request[1] then
+    if index > limit then
       break
     end
     local is_read, record = pcall(cmsgpack.unpack, redis.call('HGET', base .. ':outbox', number))

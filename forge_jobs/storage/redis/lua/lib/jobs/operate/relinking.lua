@@ -9,15 +9,15 @@ local function checked(base, job, plan, are_kept)
   if read_record('HLEN', waits) ~= #edges then
     return read_record('HLEN', waits) and 'again' or 'silent'
   end
-  local parents, before = {}, {}
+  local parents, expects = {}, {}
   for index, edge in ipairs(edges) do
     local parent, expected = unpack(edge)
-    parents[index], before[index] = parent, expected
+    parents[index], expects[index] = parent, expected
   end
   for first = 1, #parents, 400 do
     local last = math.min(first + 399, #parents)
     for offset, found in ipairs(redis.call('HMGET', waits, unpack(parents, first, last))) do
-      if found ~= before[first + offset - 1] then
+      if found ~= expects[first + offset - 1] then
         return 'again'
       end
     end
