@@ -35,6 +35,20 @@ class ProcStore(AskedStore, Protocol):
         """
         ...
 
+    async def change_queues(self, lease: PodLease, pod: Pod, lease_for: timedelta) -> bool:
+        """Let a registered pod declare ``pod.queues`` in place of the queues of before.
+
+        Slots in queues that stay are kept. New queues are created with default settings where they
+        are unknown, and have no slots yet. Slots in queues that go are void. Wakes the coordinator.
+        May be repeated. Not one step on every store: after a call that was cut short the next beat
+        may find the lease lost, so that the pod registers again.
+
+        :param pod: as registered but for the queues
+        :param lease_for: the length of the lease in new queues. The lease itself is not renewed
+        :returns: False: nothing was changed, because the lease ran out or is of another epoch
+        """
+        ...
+
     async def free_held_jobs(self, limit: int) -> int:
         """Free jobs on hold whose kind a pod with a live lease knows.
 

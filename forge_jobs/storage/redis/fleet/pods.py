@@ -123,7 +123,6 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
     declared = tuple(dict.fromkeys(pod.queues))
     # Beside what the pod says of itself, which each beat reads.
     published = msgspec.json.encode(dict.fromkeys(pod.kinds) | dict(pod.routes)).decode()
-    doc = msgspec.json.encode(msgspec.structs.replace(pod, queues=declared, routes={})).decode()
     length = duration_us(lease_for)
     # The fleet first: from here on the pod's kinds are known. A call that puts a job of such a kind
     # on hold has looked before, and is refused once the next step has come to its queue.
@@ -134,7 +133,7 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
             "pod_register",
             host=lease.host_id,
             epoch=lease.epoch,
-            doc=doc,
+            doc=_document(pod, declared),
             published=published,
             lease_for=length,
             declared=declared,
@@ -158,6 +157,40 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
     for base in (base for base, held in has_held.items() if held):
         await free_held_jobs(database, base, pod.kinds)
     return lease
+
+
+async def _change_queues(
+    database: Database, lease: PodLease, pod: Pod, lease_for: timedelta
+) -> bool:
+    declared = tuple(dict.fromkeys(pod.queues))
+    of_lease = {"host": lease.host_id, "epoch": lease.epoch}
+    before = await database.run_one(
+        "pod_change",
+        database.keys.fleet,
+        request_of("pod_change", **of_lease, doc=_document(pod, declared), declared=declared),
+        str,
+    )
+    if not before:
+        return False
+    try:
+        known = set(decode_pod(before).queues)
+    except UNREADABLE:
+        known = set()
+    admit = request_of(
+        "pod_admit", **of_lease, lease_for=duration_us(lease_for), defaults=DEFAULT_FIELDS
+    )
+    added = [name for name in declared if name not in known]
+    has_held = await in_some_queues(database, "pod_admit", added, admit, bool)
+    for name in (name for name, held in has_held.items() if held):
+        await free_held_jobs(database, database.keys.queue(name), pod.kinds)
+    left = [item_of("slot_leave", "pod", **of_lease)]
+    await in_some_queues(database, "slot_leave", known.difference(declared), left, bool)
+    return True
+
+
+def _document(pod: Pod, declared: tuple[str, ...]) -> str:
+    """Return what the pod says of itself, without the routes, which are published apart."""
+    return msgspec.json.encode(msgspec.structs.replace(pod, queues=declared, routes={})).decode()
 
 
 async def free_held_jobs(database: Database, base: str, kinds: Sequence[str]) -> None:
@@ -305,6 +338,9 @@ class RedisProcStore(RequestCalls, KindCalls):
 
     async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
         return await _register(self._database, pod, lease_for)
+
+    async def change_queues(self, lease: PodLease, pod: Pod, lease_for: timedelta) -> bool:
+        return await _change_queues(self._database, lease, pod, lease_for)
 
     async def free_held_jobs(self, limit: int) -> int:
         # Nobody's transaction holds a job here: registering leaves none.

@@ -113,8 +113,8 @@ class Beats:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        # A pod that declares other queues registers, and has another lease then.
-        self._declared: tuple[PodLease, tuple[str, ...]] | None = None
+        self._declared: tuple[PodLease, str, tuple[str, ...]] | None = None
+        """A lease, what its pod has said of itself, and the queues that the pod declares."""
         self._goes_in_parts = db.is_cluster
 
     async def heartbeat(
@@ -181,7 +181,9 @@ class Beats:
             raw, silent = await self._db.run_some("beat", own | parts, msgspec.Raw)
             if fleet in silent:
                 raise silent[fleet]
-            held, _, now, is_asked = _decode_own(raw.pop(fleet))
+            held, doc, now, is_asked = _decode_own(raw.pop(fleet))
+            if self._has_changed(lease, doc):
+                return await self._at_once(beat)
         else:
             held, doc, now, is_asked = _decode_own(
                 (await self._db.run("beat", own, msgspec.Raw))[fleet]
@@ -189,7 +191,7 @@ class Beats:
             found = _declared_in(doc) if doc else None
             # A pod whose record is spoilt registers again, which writes the record anew.
             held, declared = held and found is not None, found.queues if found else ()
-            self._declared = (lease, declared)
+            self._declared = (lease, doc, declared)
             parts = beat.parts(self._db, declared, beat.length if held else 0)
             raw, silent = await self._db.run_some("beat", parts, msgspec.Raw)
         answers = {queue_of(base): _decode(answer) for base, answer in raw.items()}
@@ -216,10 +218,12 @@ class Beats:
         held, now, is_asked = False, 0, False
         if fleet in raw:
             held, doc, now, is_asked = _decode_own(raw.pop(fleet))
+            if self._has_changed(lease, doc):
+                return await self._in_parts(beat)
             pod = _declared_in(doc) if doc else None
             if not declared:
                 declared = pod.queues if pod else ()
-                self._declared = (lease, declared)
+                self._declared = (lease, doc, declared)
                 parts = beat.parts(self._db, declared, beat.length if held and pod else 0)
                 raw, silent = await self._db.run_some("beat", parts, msgspec.Raw)
         elif not declared:
@@ -264,7 +268,17 @@ class Beats:
 
     def _known(self, lease: PodLease) -> tuple[str, ...]:
         """The queues that the pod is known to declare."""
-        return self._declared[1] if self._declared and self._declared[0] == lease else ()
+        return self._declared[2] if self._declared and self._declared[0] == lease else ()
+
+    def _has_changed(self, lease: PodLease, doc: str) -> bool:
+        """Forget the queues of a pod that says something else of itself than before.
+
+        A pod whose lease is lost says nothing.
+        """
+        if not doc or not self._known(lease) or (self._declared and self._declared[1] == doc):
+            return False
+        self._declared = None
+        return True
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,11 @@ _END_DRAINING = (
 _FORGET = delete(pods).where(*_OF_LEASE)
 _QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
 _FORGET_SLOTS = delete(slots).where(slots.c.host_id == bindparam("by"))
+_FORGET_SLOT = _FORGET_SLOTS.where(slots.c.queue == bindparam("of_queue"))
+_LIVES = select(pods.c.host_id).where(*_OF_LEASE, pods.c.lease_until > _NOW)
+_CHANGE_QUEUES = (
+    update(pods).where(*_OF_LEASE, pods.c.lease_until > _NOW).values(queues=bindparam("declared"))
+)
 # The literal lets the planner see that the partial index of held jobs applies.
 _HELD_OF_KINDS = (
     select(jobs.c.id, jobs.c.queue)
@@ -232,8 +237,8 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
         "version": pod.version,
         "process_id": pod.process_id,
         "concurrency": pod.concurrency,
-        "queues": msgspec.json.encode(declared).decode(),
-        "kinds": msgspec.json.encode(pod.kinds).decode(),
+        "queues": _names(declared),
+        "kinds": _names(pod.kinds),
         "routes": msgspec.json.encode(pod.routes).decode(),
         "last_beat_at": tx.now,
         "lease_until": tx.now + duration_us(lease_for),
@@ -257,6 +262,33 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
     allocations.move_versions(tx, [*left, *declared])
     tx.wake_fleet()
     return lease
+
+
+def _change_queues(tx: Tx, lease: PodLease, pod: Pod) -> bool:
+    values = {**of_lease(lease), "now": tx.now}
+    if tx.execute(_LIVES, values).first() is None:
+        return False
+    declared = list(dict.fromkeys(pod.queues))
+    # In the order of a registration, so that neither waits for the other in a circle.
+    declare_queues(tx, declared)
+    known = set(_declared_by(tx, lease.host_id))
+    allocations.lock_queues(tx, [*declared, *known])
+    if not tx.execute(_CHANGE_QUEUES, {**values, "declared": _names(declared)}).rowcount:
+        return False
+    added = [queue for queue in sorted(declared) if queue not in known]
+    if added:
+        of_pod = {"host_id": lease.host_id, "epoch": lease.epoch}
+        tx.execute(insert(slots), [{"queue": queue, **of_pod} for queue in added])
+    gone = sorted(known.difference(declared))
+    for queue in gone:
+        tx.execute(_FORGET_SLOT, {"by": lease.host_id, "of_queue": queue})
+    allocations.move_versions(tx, [*added, *gone])
+    tx.wake_fleet()
+    return True
+
+
+def _names(names: Iterable[str]) -> str:
+    return msgspec.json.encode(list(names)).decode()
 
 
 def _declared_by(tx: Tx, host_id: HostId) -> Sequence[str]:
@@ -336,6 +368,9 @@ class SqlProcStore(RequestCalls, KindCalls):
         while freed == FREED_AT_ONCE:
             freed = await self._database.write(lambda tx: free_held_jobs(tx, pod.kinds))
         return lease
+
+    async def change_queues(self, lease: PodLease, pod: Pod, lease_for: timedelta) -> bool:
+        return await self._database.write(lambda tx: _change_queues(tx, lease, pod))
 
     async def free_held_jobs(self, limit: int) -> int:
         # SQLite has one writer at a time, so registering leaves no held job.

@@ -57,6 +57,19 @@ class ReferenceProcs(ReferenceRequests):
         pod = self._world.pods.get(lease.host_id)
         return pod if pod is not None and pod.epoch == lease.epoch else None
 
+    def change_queues(self, lease: PodLease, pod: Pod, lease_for: timedelta) -> bool:
+        world = self._world
+        found = self._of(lease)
+        if found is None or found.until <= world.now:
+            return False
+        changed = found.slots.keys() ^ set(pod.queues)
+        for name in pod.queues:
+            world.declare(name)
+        found.pod = replace(found.pod, queues=pod.queues)
+        found.slots = {name: found.slots.get(name, _NONE) for name in pod.queues}
+        world.move_versions(*changed)
+        return True
+
     def set_draining(self, lease: PodLease, *, quiet: bool = False) -> None:
         self._drain(lease, True, quiet)
 

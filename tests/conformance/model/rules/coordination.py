@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, Slots
 from forge_jobs.model.queues import RateAsk, RateLimit
-from tests.conformance.model.program import LEADER_LEASE, SECOND, Program, index, queue
+from tests.conformance.model.program import LEADER_LEASE, LEASE, SECOND, Program, index, queue
 
 _LIMITS = (RateLimit(3, 5 * SECOND), RateLimit(2, timedelta(milliseconds=1)), RateLimit(7, SECOND))
 _SCOPES = ("gh", "slack")
@@ -89,6 +89,13 @@ class Coordination(Program):
     @rule(which=index, name=queue, most=st.integers(0, 2))
     def lower_grants(self, which: int, name: str, most: int) -> None:
         self.do("procs.lower_grants", self.pick(self.live_leases(), which), {name: most})
+
+    @precondition(lambda self: self.live_leases())
+    @rule(which=index, names=st.lists(queue, max_size=3, unique=True))
+    def change_queues(self, which: int, names: list[str]) -> None:
+        lease = self.pick(self.live_leases(), which)
+        pod = self.world.pods[lease.host_id].pod
+        self.do("procs.change_queues", lease, replace(pod, queues=tuple(names)), LEASE)
 
     @precondition(lambda self: self.live_leases())
     @rule(which=index)
