@@ -67,6 +67,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     :param keep_series: how long the hours of series stay. Likewise the leader's counts
     :param keep_errors: how long groups of failures stay after their last failure, and the counts of
         each minute. Likewise the leader's counts
+    :param queue_idle: how long a queue that is served by a pattern may be empty before the pod
+        leaves the queue
     :param claim_ahead: work held beyond the free workers, in time at the measured pace. Zero
         turns claim-ahead off
     :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
@@ -95,6 +97,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     keep_hours: timedelta = HISTORY_KEPT
     keep_errors: timedelta = HISTORY_KEPT
     keep_series: timedelta = SERIES_KEPT
+    queue_idle: timedelta = _seconds(600)
     claim_ahead: timedelta = timedelta(milliseconds=50)
     snooze_budget: timedelta = timedelta(days=7)
     max_crashes: int = 3
@@ -169,6 +172,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param queues: queues to serve, and their ``max_workers`` where one was given (None: as
         stored, else the default). ``FORGE_QUEUES=gh,slack=2``. A name that holds ``=`` needs
         a number
+    :param queue_patterns: globs of queues that are served once they have jobs, in the form of
+        ``queues``: ``FORGE_QUEUE_PATTERNS=tenant-*=2``
     :param storage_url: may hold a password, so ``repr`` leaves it out
     :param rate_limits: token buckets by name: ``FORGE_RATE_LIMITS=smtp=100/1m,gh=5000/1h``
     :param handlers: ``module:attribute`` of the registry
@@ -188,6 +193,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     """
 
     queues: Mapping[str, int | None] = {}
+    queue_patterns: Mapping[str, int | None] = {}
     storage_url: str = ""
     handlers: str = ""
     router: str = ""
@@ -299,6 +305,7 @@ _RUNTIME_FIELDS = {field.name: field.type for field in msgspec.structs.fields(Ru
 
 _READERS: dict[str, Callable[[object], Any]] = {
     "queues": read_queues,
+    "queue_patterns": read_queues,
     "processes": as_processes,
     "max_jobs_per_process": as_number,
     "max_memory_per_process": as_bytes,

@@ -301,7 +301,7 @@ def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage
         exit_abandons_threads=True,
         logs_every_job=deployment.log_jobs,
     )
-    return runtime.with_queues(**deployment.queues)
+    return runtime.with_queues(**deployment.queues).with_patterns(**deployment.queue_patterns)
 
 
 class _Done:

@@ -17,6 +17,7 @@ from forge_jobs.model.queues import QueueSettings, RateLimit, check_concurrency
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.pod.handle import QueueHandle
+from forge_jobs.runtime.pod.served import queue_settings
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.pod.starting import Starting, run_until
 from forge_jobs.runtime.pod.startup import RuntimePlan
@@ -93,6 +94,7 @@ class QueueRuntime:
         self._logs_every_job = logs_every_job
         self._exit_process = exit_process
         self._queues: dict[str, QueueSettings | None] = {}
+        self._patterns: dict[str, QueueSettings | None] = {}
         self._other_queues: dict[str, QueueSettings | None] = {}
         self._is_started = False
 
@@ -113,9 +115,30 @@ class QueueRuntime:
                 raise InvalidInput("queue", f"is {a_type(name)}", fix)
         given = dict.fromkeys(names) | queues
         for name, wanted in given.items():
-            check_queue("queue", name)
+            settings = queue_settings(name, wanted)
             known = self._queues.get(name) or self._other_queues.pop(name, None)
-            self._queues[name] = _queue_settings(name, wanted) or known
+            self._queues[name] = settings or known
+        return self
+
+    def with_patterns(
+        self, /, *patterns: str, **settings: QueueSettings | int | None
+    ) -> "QueueRuntime":
+        """Serve every queue that has jobs and whose name matches, and return the runtime.
+
+        A queue that appears is served within a few seconds. A queue without jobs is left after
+        ``queue_idle`` of the settings, and served again when jobs come. So a queue for every tenant
+        costs something only while the tenant has work.
+
+        :param patterns: globs, in which ``*`` stands for any text, ``?`` for a character and
+            ``[ab]`` for one of some: ``with_patterns("tenant-*")``. The first that matches counts
+        :param settings: glob -> as in :meth:`with_queues`, for each queue that appears:
+            ``with_patterns(**{"tenant-*": 4})``
+        :raises InvalidInput: a pattern or a number is wrong
+        :raises ConfigError: the runtime has been started
+        """
+        self._refuse_once_started("with_patterns")
+        for pattern, wanted in (dict.fromkeys(patterns) | settings).items():
+            self._patterns[pattern] = queue_settings(pattern, wanted)
         return self
 
     def ensure_queue(self, name: str, settings: QueueSettings | None = None) -> "QueueRuntime":
@@ -187,7 +210,7 @@ class QueueRuntime:
             )
 
     def _plan(self) -> RuntimePlan:
-        if not self._queues:
+        if not (self._queues or self._patterns):
             raise ConfigError(
                 "no queue is declared, so there is nothing to run: name queues with "
                 "with_queues(...), or in FORGE_QUEUES for the worker command"
@@ -214,6 +237,7 @@ class QueueRuntime:
             exit_process=self._exit_process,
             calls=calls,
             process_registry=_process_registry(self._handlers),
+            patterns=dict(self._patterns),
         )
 
 
@@ -223,16 +247,3 @@ def _process_registry(handlers: HandlerRegistry) -> str:
     from forge_jobs.runtime.executors.runner import registry_place
 
     return registry_place(handlers)
-
-
-def _queue_settings(name: str, given: QueueSettings | int | None) -> QueueSettings | None:
-    if given is None or isinstance(given, QueueSettings):
-        settings = given
-    elif isinstance(given, int) and not isinstance(given, bool):
-        try:
-            settings = QueueSettings(max_workers=given)
-        except InvalidInput as error:
-            raise ConfigError(f"queue {name}: {error}") from None
-    else:
-        raise ConfigError(f"queue {name}: give max_workers or QueueSettings, not {given!r}")
-    return settings

@@ -19,7 +19,9 @@ def in_use(name: str, jobs: int, pods: int) -> Conflict:
     if pods:
         what = "a live pod declares" if pods == 1 else f"{pods} live pods declare"
         return Conflict(
-            f"the queue {name!r} is in use: {what} it; take it out of FORGE_QUEUES and restart them"
+            f"the queue {name!r} is in use: {what} it; take it out of FORGE_QUEUES and restart "
+            "them, or let them call remove_queue(). Pods that serve it by a pattern leave an empty "
+            "queue after queue_idle, 10 minutes by default"
         )
     many = f"more than {MOST_COUNTED:,} jobs" if jobs > MOST_COUNTED else f"{jobs:,} jobs"
     return Conflict(

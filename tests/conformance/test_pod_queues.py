@@ -171,6 +171,7 @@ async def test_a_queue_that_no_pod_declares_any_more_can_be_deleted(storage: Sto
     assert [each.name for each in await storage.config.queues()] == [QUEUE]
 
 
+@pytest.mark.long
 async def test_a_thousand_queues_are_added_and_taken_away(storage: Storage) -> None:
     names = tuple(f"tenant-{number}" for number in range(1000))
     pod, lease = await registered(storage)

@@ -15,6 +15,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.heartbeat.declaration import Declaration
 from forge_jobs.runtime.heartbeat.requests import Reply
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.handle import QueueHandle
@@ -327,13 +328,12 @@ async def test_slots_are_given_up_when_the_event_loop_was_closed(storage: Storag
         fence = Fence(settings.lease, settings.fence_margin, clock.elapsed())
         heartbeat = Heartbeat(
             storage=storage,
-            pod=pod,
+            declaration=Declaration(pod, nothing_to_declare),
             lease=lease,
             held=HeldClaims(),
             fence=fence,
             listener=UnheardBeats(),
             requests=UnheardBeats(),
-            declare=nothing_to_declare,
             settings=settings,
             clock=clock,
         )

@@ -11,6 +11,7 @@ from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.heartbeat.declaration import Declaration
 from forge_jobs.runtime.heartbeat.requests import Reply
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.shared.held_claims import HeldClaims
@@ -53,13 +54,12 @@ async def test_a_queue_that_falls_silent_as_another_returns_is_told_of(tmp_path:
         lease = await storage.procs.register(pod, settings.lease)
         heartbeat = Heartbeat(
             storage=storage,
-            pod=pod,
+            declaration=Declaration(pod, nothing_to_declare),
             lease=lease,
             held=HeldClaims(),
             fence=fence,
             listener=told,
             requests=told,
-            declare=nothing_to_declare,
             settings=settings,
             clock=clock,
         )

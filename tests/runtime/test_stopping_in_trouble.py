@@ -141,7 +141,9 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
         outcomes = await handle.enqueue_many([stage.request] * RUNNING)
         await wait_until(lambda: handle._pod.running() == RUNNING, description="all run")
     stage.finish.set()
-    await wait_until(handle._pod.queue_tasks[0].done, description="nothing is stored any more")
+    await wait_until(
+        handle._pod.served.tasks_over[0].done, description="nothing is stored any more"
+    )
     assert handle.health().problems
     report = await handle.stop()
 

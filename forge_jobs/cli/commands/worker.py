@@ -30,6 +30,12 @@ _LAST_PORT = 65_535
     "--queues", type=QUEUES, metavar="NAMES", help="As gh,slack=2: name=workers (FORGE_QUEUES)."
 )
 @click.option(
+    "--queue-patterns",
+    type=QUEUES,
+    metavar="GLOBS",
+    help="Queues served once they have jobs, as 'tenant-*=2' (FORGE_QUEUE_PATTERNS).",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, MAX_PROCESSES),
     help="Keep so many worker processes alive (FORGE_PROCESSES).",
@@ -89,6 +95,7 @@ def worker(
     *,
     handlers: str | None,
     queues: dict[str, int | None] | None,
+    queue_patterns: dict[str, int | None] | None,
     processes: int | None,
     concurrency: int | None,
     max_jobs_per_process: int | None,
@@ -118,13 +125,19 @@ def worker(
         raise click.UsageError("--reload-dir has a meaning with --reload alone.")
     given = {
         "queues": queues,
+        "queue_patterns": queue_patterns,
         "concurrency": concurrency,
         "max_jobs_per_process": max_jobs_per_process,
         "max_memory_per_process": max_memory_per_process,
     }
     chosen = {name: value for name, value in given.items() if value}
     deployment = msgspec.structs.replace(deployment, **chosen)
-    if not deployment.queues:
+    if deployment.queue_patterns and (once or until_empty):
+        raise click.UsageError(
+            "--once and --until-empty know when named queues are empty: give --queues, and no "
+            "--queue-patterns (FORGE_QUEUE_PATTERNS)."
+        )
+    if not (deployment.queues or deployment.queue_patterns):
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
     storage_url(deployment)
     count = processes or deployment.processes

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 
 from forge_jobs import stop_points
@@ -12,11 +12,12 @@ from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.engine_threads import EngineThread
 from forge_jobs.errors import Unavailable
-from forge_jobs.model.processes import Pod, PodLease
+from forge_jobs.model.processes import PodLease
 from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
+from forge_jobs.runtime.heartbeat.declaration import Declaration
 from forge_jobs.runtime.heartbeat.problems import BeatProblems
 from forge_jobs.runtime.heartbeat.receiver import BeatListener
 from forge_jobs.runtime.heartbeat.requests import PodRequests, RequestDesk
@@ -50,8 +51,7 @@ class Heartbeat(BeatProblems):
     Nothing here waits for the log, whose handlers may block: see :mod:`forge_jobs.reports`.
 
     :param storage: an independent bundle is opened from this one
-    :param declare: declares queues, rate limits and schedules at each registration after the first:
-        the store may have been emptied. Not while the pod drains: a later deploy may have declared
+    :param declaration: not declared while the pod drains: a later deploy may have declared
     :param exit_process: ends the process at once with the given code
     """
 
@@ -61,13 +61,12 @@ class Heartbeat(BeatProblems):
         self,
         *,
         storage: Storage,
-        pod: Pod,
+        declaration: Declaration,
         lease: PodLease,
         held: HeldClaims,
         fence: Fence,
         listener: BeatListener,
         requests: PodRequests,
-        declare: Callable[[Storage], Awaitable[None]],
         settings: RuntimeSettings,
         clock: Clock,
         exit_process: Callable[[int], None] = os._exit,
@@ -79,11 +78,10 @@ class Heartbeat(BeatProblems):
         self.has_left = False
         """The thread itself has unregistered the pod."""
         self._storage = storage
-        self._pod = pod
+        self._declaration = declaration
         self._held = held
         self._fence = fence
         self._listener = listener
-        self._declare = declare
         self._settings = settings
         self._clock = clock
         self._exit_process = exit_process
@@ -291,12 +289,14 @@ class Heartbeat(BeatProblems):
         if not (beat.lease_held or self._stopping or self._is_leaving):
             await self._register_again(storage)
         elif beat.admitted and not self.draining:
-            await self._declare(storage)  # the store may never have had the declarations
+            await self._declaration.declare(storage)  # the store may never have had them
         elif self.draining and not self._stopping:
             # At each beat: until the store knows, no other pod gets the slots of this pod.
             await storage.procs.set_draining(self.lease)
         elif self.quiet or self._is_quiet:
             await self._tell_quiet(storage)
+        if await self._declaration.correct(storage, self.lease, beat, self._settings.lease):
+            self.wake()
         await self.watchdog.tell(storage, self.lease, beat.now)
         # Last: an answer says what the store knows already.
         await self._desk.serve(storage.procs, self.lease, is_asked=beat.requests)
@@ -319,9 +319,9 @@ class Heartbeat(BeatProblems):
             "on other pods. No beat had reached the store for too long, or the process was frozen"
         )
         if not self.draining:
-            await self._declare(storage)
+            await self._declaration.declare(storage)
         asked_at = self._clock.elapsed()
-        lease = await storage.procs.register(self._pod, self._settings.lease)
+        lease = await storage.procs.register(self._declaration.pod, self._settings.lease)
         self.lease = lease
         self.lease_held = True
         self._fence.renewed(asked_at, self.silent)

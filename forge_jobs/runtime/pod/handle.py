@@ -11,7 +11,10 @@ from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome
+from forge_jobs.model.names import check_queue
+from forge_jobs.model.queues import QueueSettings
 from forge_jobs.runtime.pod.pod import RunningPod
+from forge_jobs.runtime.pod.served import queue_settings
 from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.shared.health import PodHealth
@@ -83,6 +86,36 @@ class QueueHandle:
     async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Cancel waiting jobs, ask running ones to stop. As :meth:`JobClient.cancel`."""
         return await self.client.cancel(which)
+
+    async def add_queue(self, name: str, settings: QueueSettings | int | None = None) -> None:
+        """Serve a queue too, from now on. Returns when the store knows, within about two beats.
+
+        The queue has its slots shortly after. A cancellation of the call leaves the queue served.
+        Calling again with other settings declares these. What an operator has set wins.
+
+        :param settings: the ``max_workers`` of the whole fleet, or all settings. None: those of the
+            store, else the defaults
+        :raises InvalidInput: a wrong name or number
+        :raises ConfigError: wrong settings, or the pod stops
+        :raises Unavailable: the store did not take the settings, and nothing has changed
+        """
+        await self._pod.served.add(name, queue_settings(name, settings))
+
+    async def remove_queue(self, name: str) -> None:
+        """Serve a queue no longer, and return when the store knows.
+
+        The pod claims nothing more there at once and lets running handlers end. Until then the call
+        waits. A cancellation does not end the removal. Jobs that wait are left to other pods. A
+        queue that the pod does not serve is no error.
+
+        :raises ConfigError: the pod stops
+        """
+        await self._pod.served.remove(check_queue("queue", name))
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that the pod serves now, by name, those that are about to go too."""
+        return tuple(sorted(self._pod.served.names))
 
     @property
     def lost_because(self) -> str:

@@ -17,6 +17,7 @@ from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.depths import record_depths_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.passes.letters import LetterRelay
+from forge_jobs.runtime.passes.patterns import LOOK_EVERY, PatternQueues, ServedByName
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.passes.seeds import SEED_EVERY, seed_once, seeded
 from forge_jobs.runtime.pod.startup import RuntimePlan
@@ -55,6 +56,7 @@ class PodLoops:
     :param running: how many handlers run now
     :param lease: the pod's lease as it is now
     :param client: enqueues seeded jobs
+    :param served: the queues that the pod serves now
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class PodLoops:
         running: Callable[[], int],
         lease: Callable[[], PodLease],
         client: JobClient,
+        served: ServedByName,
     ) -> None:
         settings = plan.settings
         self._plan = plan
@@ -100,6 +103,14 @@ class PodLoops:
         self._deliveries = BisectingSender("the handover to child", clock=plan.clock)
         self._sent_letters = BisectingSender("the letter", clock=plan.clock)
         self._letters = LetterRelay(plan.storage.jobs, plan.storage.jobs, self._sent_letters)
+        self._patterns = PatternQueues(
+            plan.storage,
+            served,
+            plan.patterns,
+            own=plan.queues,
+            idle_after=settings.queue_idle,
+            clock=plan.clock,
+        )
         self.meter = PodMeter(clock=plan.clock, calls=plan.calls)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
@@ -107,6 +118,7 @@ class PodLoops:
         self.cron = self._loop("cron", self._fire, settings.cron_interval)
         telling = self._loop("progress", self._tell, _WOKEN_PAUSE)
         progress.wakeup = telling.wakeup
+        self.patterns = self._loop("patterns", self._look_for_queues, LOOK_EVERY)
         self.all = (
             self.coordinator,
             self.handover,
@@ -121,6 +133,7 @@ class PodLoops:
             self._loop("events", self._flush, settings.event_flush_interval),
             telling,
             # Every pod with a seed: a leader may not know the handlers of others.
+            *((self.patterns,) if plan.patterns else ()),
             *((self._loop("seeds", self._seed, SEED_EVERY),) if self._seeds else ()),
         )
 
@@ -226,6 +239,10 @@ class PodLoops:
     async def _seed(self) -> timedelta | None:
         await seed_once(self._plan.storage, self._client, self._seeds)
         return SEED_EVERY * self._rng.uniform(0.5, 1.0)
+
+    async def _look_for_queues(self) -> timedelta | None:
+        await self._patterns.look_once()
+        return None
 
     async def _tell(self) -> timedelta | None:
         await self._progress.send_once()

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from forge_jobs.clients.client import JobClient
@@ -20,7 +19,8 @@ from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.loops import PodLoops
 from forge_jobs.runtime.pod.requests import AskedPod
-from forge_jobs.runtime.pod.startup import RuntimePlan, declare
+from forge_jobs.runtime.pod.served import ServedQueues
+from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.context_calls import LoopThread
@@ -102,9 +102,9 @@ class RunningPod:
             values=values,
             job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )
-        self.queues = {name: QueueLoop(name, self.services) for name in plan.queues}
-        if self.services.capacity is not None:
-            self.services.capacity.share(queue.pool for queue in self.queues.values())
+        self.tasks = PodTasks(plan.clock, self._lost)
+        self.served = ServedQueues(plan, pod, self.services, self.tasks)
+        self.queues = self.served.loops
         self.services.kinds_changed = self._hint_all
         if plan.process_registry:
             self.services.processes = self._process_runner(plan.process_registry)
@@ -118,6 +118,7 @@ class RunningPod:
             running=self.running,
             lease=lambda: self.services.lease,
             client=self.client,
+            served=self.served,
         )
         self.receiver = BeatReceiver(
             self.services,
@@ -127,27 +128,25 @@ class RunningPod:
         )
         self.heartbeat = Heartbeat(
             storage=plan.storage,
-            pod=pod,
+            declaration=self.served.declaration,
             lease=lease,
             held=self.services.held,
             fence=fence,
             listener=self,
             requests=AskedPod(self, plan.clock),
-            declare=partial(declare, plan),
             settings=plan.settings,
             clock=plan.clock,
             exit_process=plan.exit_process,
         )
+        self.served.heartbeat = self.heartbeat
         self.heartbeat.watchdog.last_gauges = lambda: self.loops.meter.last
         self.draining = False
         self._eager_until = 0.0
         self._eager: asyncio.TimerHandle | None = None
         self._heard_all_at = 0.0
-        self.tasks = PodTasks(plan.clock, self._lost)
         self.listener: PodTask | None = None
-        self.queue_tasks: list[asyncio.Future[None]] = []
-        """Done when the loop of a queue has ended for good, as in ``loop_tasks``."""
         self.loop_tasks: list[asyncio.Future[None]] = []
+        """Each done when a periodic loop has ended for good."""
         self.when_lost: Callable[[], object] = self.heartbeat.leave
         """Called when a task of the pod has ended for good. Begins the stop of the pod."""
         self.when_asked: Callable[[], object] = self.heartbeat.leave
@@ -183,10 +182,7 @@ class RunningPod:
         self._eager_until = self._heard_all_at + _EAGER_FOR
         self.events.record(EventKind.POD_STARTED, detail=self.note)
         self.heartbeat.start()
-        for queue in self.queues.values():
-            for name, work in (("exchange", queue.run), ("set aside", queue.outbox.aside.run)):
-                pod_task = self.tasks.start(f"{name} {queue.queue}", work, serves_the_stop=True)
-                self.queue_tasks.append(pod_task.over)
+        self.served.begin()
         for loop in self.loops.all:
             self.loop_tasks.append(self.tasks.start(loop.name, loop.run).over)
         self.listener = self.tasks.start("listener", self._listen)
@@ -234,6 +230,7 @@ class RunningPod:
         pools = {name: queue.pool for name, queue in self.queues.items()}
         grants = {name: pool.grant for name, pool in pools.items()}
         self.receiver.beat_arrived(beat, sent_at)
+        self.served.beat_arrived(beat)
         now = self.plan.clock.elapsed()
         self._store_time.learn(beat.now, sent_at, now)
         self.loops.meter.observe_store_call(now - sent_at)
@@ -273,9 +270,9 @@ class RunningPod:
 
     async def _listen(self) -> None:
         """Distribute the store's wake-ups. No other task has a store call that may be cancelled."""
-        queues = frozenset(self.queues)
         failures, outage = 0, Outage()
         while True:
+            queues = frozenset(self.queues)
             try:
                 wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR, self)
             except StorageClosed:
@@ -313,6 +310,7 @@ class RunningPod:
             self.heartbeat.wake()
         if wake.fleet:
             self.loops.coordinator.wakeup.wake()
+            self.loops.patterns.wakeup.wake()
 
     # -- health ------------------------------------------------------------------------------
 

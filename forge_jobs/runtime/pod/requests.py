@@ -67,7 +67,7 @@ class AskedPod:
         for queue in pod.queues.values():
             if quiet:
                 queue.pool.drain(stops=False)
-            else:
+            elif not queue.leaves:
                 queue.pool.resume()
         return f"Takes no new work; {self._going_on()}." if quiet else "Takes work again."
 

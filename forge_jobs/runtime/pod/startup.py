@@ -50,6 +50,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     :param calls: counts the calls of ``storage``
     :param process_registry: the place of ``handlers`` for other processes, "" where no handler has
         a process of its own
+    :param patterns: globs of queues that are served once they have jobs
     """
 
     storage: Storage
@@ -69,6 +70,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     exit_process: Callable[[int], None]
     calls: CallMeter
     process_registry: str = ""
+    patterns: Mapping[str, QueueSettings | None] = {}
 
 
 def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:

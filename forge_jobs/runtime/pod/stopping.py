@@ -148,6 +148,7 @@ class PodStopper:
     def _start_nothing_more(self) -> None:
         self._pod.draining = True
         self._pod.heartbeat.draining = True
+        self._pod.served.close()
         for queue in self._pod.queues.values():
             queue.pool.drain()
 
@@ -352,11 +353,11 @@ class PodStopper:
 
     async def _queues_end(self) -> None:
         """Wait until all ends are stored, while the store has time left."""
-        while not all(task.done() for task in self._pod.queue_tasks):
+        while not all(task.done() for task in self._pod.served.tasks_over):
             left = self._left()
             if left <= 0:
                 return
-            await self._within(min(left, _LOOK_EVERY), self._pod.queue_tasks)
+            await self._within(min(left, _LOOK_EVERY), self._pod.served.tasks_over)
 
     def _spawn(self, call: Callable[[], Awaitable[Any]]) -> "asyncio.Task[bool]":
         """Begin a call that is repeatable, and that the stop may leave behind."""

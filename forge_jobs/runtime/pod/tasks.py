@@ -7,7 +7,7 @@ while the event loop turns, else by the heartbeat's thread.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -88,6 +88,11 @@ class PodTasks:
         pod_task.is_dismissed = True
         if pod_task.task is not None:
             pod_task.task.cancel()
+
+    def forget(self, ended: Iterable[PodTask]) -> None:
+        """Drop tasks that have ended in good order."""
+        gone = set(ended)
+        self._all = [each for each in self._all if each not in gone]
 
     def close(self) -> None:
         """Let go of a program that waits for all tasks of the loop: the pod has stopped."""

@@ -43,6 +43,8 @@ class QueueLoop:
         self.queue = queue
         self.outbox = Outbox(queue, services)
         self.pool = WorkerPool(queue, services, self.outbox)
+        self.leaves = False
+        """The pod is about to serve the queue no longer."""
         self.calls_begun = 0
         self.asked_at: float | None = None
         """``Clock.elapsed`` at the start of the call in flight."""

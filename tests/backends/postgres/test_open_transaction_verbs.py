@@ -152,6 +152,7 @@ async def _register(world: World) -> None:
     lease = await world.procs.register(a_pod(kinds=(KIND, "unknown")), LEASE)
     await world.procs.set_draining(lease)
     await world.procs.end_draining(lease)
+    await world.procs.change_queues(lease, a_pod(host_id=lease.host_id, queues=("new",)), LEASE)
     await world.procs.publish_kinds({KIND: "{}"})
     await world.procs.published_kinds()
     await world.procs.unregister(lease)
