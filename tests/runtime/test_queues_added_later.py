@@ -189,7 +189,7 @@ async def test_a_queue_that_appears_is_served_by_its_pattern(
 ) -> None:
     runtime = a_runtime(storage, stage).with_patterns(**{"tenant-[ab]*": 2, "other-*": None})
     async with runtime.start() as handle:
-        assert handle.queues == ()
+        assert not handle.queues
         await enqueue_one(storage, queue="tenant-c", kind="works")
         outcomes = [
             await handle.enqueue(EnqueueRequest("works", {}, queue=name))

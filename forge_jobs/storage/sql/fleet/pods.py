@@ -1,11 +1,9 @@
 """Pods, their leases, and workers."""
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Update,
@@ -14,7 +12,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     select,
     text,
     update,
@@ -50,49 +47,50 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
     slots,
 )
-from forge_jobs.storage.sql.base.transaction import KINDS, Tx
-from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, declare_queues, queue_state
+from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.fleet import allocations, requests
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.gauges import gauges_of_hours, read_gauges, record_gauges
 from forge_jobs.storage.sql.fleet.kinds import KindCalls
 from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods, read_routes
+from forge_jobs.storage.sql.fleet.registering import (
+    NOW,
+    OF_LEASE,
+    QUEUES_OF,
+    change_queues,
+    declared_by,
+    forget_slots,
+    of_lease,
+    register,
+)
 from forge_jobs.storage.sql.fleet.requests import RequestCalls
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that the transaction stays short."""
 
-_NOW: Any = bindparam("now", type_=BigInteger)
-_OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))
 RENEW = (
     update(pods)
-    .where(*_OF_LEASE, pods.c.lease_until > _NOW)
-    .values(last_beat_at=_NOW, lease_until=_NOW + bindparam("lease_us", type_=BigInteger))
+    .where(*OF_LEASE, pods.c.lease_until > NOW)
+    .values(last_beat_at=NOW, lease_until=NOW + bindparam("lease_us", type_=BigInteger))
     .returning(
         select(handovers.c.id).exists().label("handovers"),
         select(letters.c.id).exists().label("letters"),
         requests.WAITS.label("requests"),
-        _NOW.label("now"),
+        NOW.label("now"),
     )
 )
 _DRAIN = (
     update(pods)
-    .where(*_OF_LEASE, pods.c.draining.is_(False) | (pods.c.quiet != bindparam("is_quiet")))
+    .where(*OF_LEASE, pods.c.draining.is_(False) | (pods.c.quiet != bindparam("is_quiet")))
     .values(draining=True, quiet=bindparam("is_quiet"))
 )
 _END_DRAINING = (
-    update(pods).where(*_OF_LEASE, pods.c.draining.is_(True)).values(draining=False, quiet=False)
+    update(pods).where(*OF_LEASE, pods.c.draining.is_(True)).values(draining=False, quiet=False)
 )
-_FORGET = delete(pods).where(*_OF_LEASE)
-_QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
-_FORGET_SLOTS = delete(slots).where(slots.c.host_id == bindparam("by"))
-_FORGET_SLOT = _FORGET_SLOTS.where(slots.c.queue == bindparam("of_queue"))
-_LIVES = select(pods.c.host_id).where(*_OF_LEASE, pods.c.lease_until > _NOW)
-_CHANGE_QUEUES = (
-    update(pods).where(*_OF_LEASE, pods.c.lease_until > _NOW).values(queues=bindparam("declared"))
-)
+_FORGET = delete(pods).where(*OF_LEASE)
 # The literal lets the planner see that the partial index of held jobs applies.
 _HELD_OF_KINDS = (
     select(jobs.c.id, jobs.c.queue)
@@ -110,7 +108,7 @@ _HELD_OF_KINDS = (
 _FREE = (
     update(jobs)
     .where(one_of(jobs.c.id, "ids"))
-    .values(hold=None, run_at=case((jobs.c.run_at > _NOW, _NOW), else_=jobs.c.run_at))
+    .values(hold=None, run_at=case((jobs.c.run_at > NOW, NOW), else_=jobs.c.run_at))
 )
 # No lease is so long: the row has been spoilt. A live pod renews the lease with the next beat.
 IS_UNBELIEVABLE = pods.c.lease_until > pods.c.last_beat_at + UNBELIEVABLE_US
@@ -131,7 +129,7 @@ def _next_due() -> Any:
     The ready index is sorted by priority first, so finding the least time of a whole queue would
     scan that queue. Instead the first row of each priority in use is read.
     """
-    mine = _QUEUES_OF.where(slots.c.epoch == bindparam("at_epoch")).cte("mine")
+    mine = QUEUES_OF.where(slots.c.epoch == bindparam("at_epoch")).cte("mine")
 
     levels = levels_of(mine.c.queue)
     first = (
@@ -152,7 +150,7 @@ def _next_due() -> Any:
 def _queue_beats() -> Any:
     due = _next_due()
     is_live = exists().where(
-        pods.c.host_id == slots.c.host_id, pods.c.epoch == slots.c.epoch, pods.c.lease_until > _NOW
+        pods.c.host_id == slots.c.host_id, pods.c.epoch == slots.c.epoch, pods.c.lease_until > NOW
     )
     return (
         select(
@@ -160,7 +158,7 @@ def _queue_beats() -> Any:
             case((is_live, slots.c.target), else_=0).label("target"),
             case((is_live, slots.c.granted), else_=0).label("granted"),
             due.c.next_due,
-            _NOW.label("now"),
+            NOW.label("now"),
         )
         .join_from(slots, queues, queues.c.name == slots.c.queue)
         .outerjoin(due, due.c.queue == slots.c.queue)
@@ -217,92 +215,6 @@ def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
     }
 
 
-def of_lease(lease: PodLease) -> dict[str, str]:
-    """Return the parameters that identify the lease."""
-    return {"by": lease.host_id, "at_epoch": lease.epoch}
-
-
-def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
-    lease = PodLease(pod.host_id, secrets.token_hex(8))
-    declared = list(dict.fromkeys(pod.queues))
-    declare_queues(tx, declared)
-    # Wait for claims that have looked at the known kinds and put jobs of others on hold: the
-    # freeing that follows then sees what they held.
-    tx.flavor.lock(tx.connection, KINDS)
-    allocations.lock_queues(tx, [*declared, *_declared_by(tx, pod.host_id)])
-    left = _forget_slots(tx, pod.host_id)
-    fields = {
-        "epoch": lease.epoch,
-        "label": pod.label,
-        "version": pod.version,
-        "process_id": pod.process_id,
-        "concurrency": pod.concurrency,
-        "queues": _names(declared),
-        "kinds": _names(pod.kinds),
-        "routes": msgspec.json.encode(pod.routes).decode(),
-        "last_beat_at": tx.now,
-        "lease_until": tx.now + duration_us(lease_for),
-        "draining": False,
-        "quiet": False,
-    }
-    made = tx.execute(
-        tx.flavor.insert_ignore(pods),
-        {"host_id": pod.host_id, "started_at": tx.now, "gauges": None, **fields},
-    )
-    if made.rowcount == 0:
-        tx.execute(update(pods).where(pods.c.host_id == pod.host_id).values(**fields))
-    if declared:
-        tx.execute(
-            insert(slots),
-            [
-                {"queue": queue, "host_id": pod.host_id, "epoch": lease.epoch}
-                for queue in sorted(declared)
-            ],
-        )
-    allocations.move_versions(tx, [*left, *declared])
-    tx.wake_fleet()
-    return lease
-
-
-def _change_queues(tx: Tx, lease: PodLease, pod: Pod) -> bool:
-    values = {**of_lease(lease), "now": tx.now}
-    if tx.execute(_LIVES, values).first() is None:
-        return False
-    declared = list(dict.fromkeys(pod.queues))
-    # In the order of a registration, so that neither waits for the other in a circle.
-    declare_queues(tx, declared)
-    known = set(_declared_by(tx, lease.host_id))
-    allocations.lock_queues(tx, [*declared, *known])
-    if not tx.execute(_CHANGE_QUEUES, {**values, "declared": _names(declared)}).rowcount:
-        return False
-    added = [queue for queue in sorted(declared) if queue not in known]
-    if added:
-        of_pod = {"host_id": lease.host_id, "epoch": lease.epoch}
-        tx.execute(insert(slots), [{"queue": queue, **of_pod} for queue in added])
-    gone = sorted(known.difference(declared))
-    for queue in gone:
-        tx.execute(_FORGET_SLOT, {"by": lease.host_id, "of_queue": queue})
-    allocations.move_versions(tx, [*added, *gone])
-    tx.wake_fleet()
-    return True
-
-
-def _names(names: Iterable[str]) -> str:
-    return msgspec.json.encode(list(names)).decode()
-
-
-def _declared_by(tx: Tx, host_id: HostId) -> Sequence[str]:
-    return tx.execute(_QUEUES_OF, {"by": host_id}).scalars().all()
-
-
-def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
-    """Remove a pod's declarations and grants, and return the queues of them."""
-    left = _declared_by(tx, host_id)
-    if left:
-        tx.execute(_FORGET_SLOTS, {"by": host_id})
-    return list(left)
-
-
 def free_held_jobs(tx: Tx, kinds: Sequence[str], limit: int = FREED_AT_ONCE) -> int:
     """Free held jobs of these kinds, without waiting for locked ones.
 
@@ -321,7 +233,7 @@ def free_held_jobs(tx: Tx, kinds: Sequence[str], limit: int = FREED_AT_ONCE) -> 
 
 
 def _drain(tx: Tx, lease: PodLease, change: Update, values: Mapping[str, bool]) -> None:
-    declared = _declared_by(tx, lease.host_id)
+    declared = declared_by(tx, lease.host_id)
     allocations.lock_queues(tx, declared)
     if tx.execute(change, {**of_lease(lease), **values}).rowcount:
         allocations.move_versions(tx, declared)
@@ -329,9 +241,9 @@ def _drain(tx: Tx, lease: PodLease, change: Update, values: Mapping[str, bool]) 
 
 
 def _unregister(tx: Tx, lease: PodLease) -> None:
-    allocations.lock_queues(tx, _declared_by(tx, lease.host_id))
+    allocations.lock_queues(tx, declared_by(tx, lease.host_id))
     if tx.execute(_FORGET, of_lease(lease)).rowcount:
-        allocations.move_versions(tx, _forget_slots(tx, lease.host_id))
+        allocations.move_versions(tx, forget_slots(tx, lease.host_id))
         tx.wake_fleet()
 
 
@@ -340,13 +252,13 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     dead: Sequence[HostId] = tx.execute(_DEAD, {"before": before, "at_most": limit}).scalars().all()
     dropped = []
     for host_id in dead:
-        allocations.lock_queues(tx, _declared_by(tx, host_id))
+        allocations.lock_queues(tx, declared_by(tx, host_id))
         # Check again: the pod may have registered since the reading.
         gone = delete(pods).where(
             pods.c.host_id == host_id, (pods.c.lease_until <= before) | IS_UNBELIEVABLE
         )
         if tx.execute(gone).rowcount:
-            allocations.move_versions(tx, _forget_slots(tx, host_id))
+            allocations.move_versions(tx, forget_slots(tx, host_id))
             dropped.append(host_id)
     if dropped:
         tx.wake_fleet()
@@ -361,7 +273,7 @@ class SqlProcStore(RequestCalls, KindCalls):
         self._database = database
 
     async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
-        lease = await self._database.write(lambda tx: _register(tx, pod, lease_for))
+        lease = await self._database.write(lambda tx: register(tx, pod, lease_for))
         # From here on the pod's kinds are known, so no more jobs of them are put on hold. If this
         # process died half way, the next pod that knows the kinds would free the rest.
         freed = FREED_AT_ONCE
@@ -370,7 +282,7 @@ class SqlProcStore(RequestCalls, KindCalls):
         return lease
 
     async def change_queues(self, lease: PodLease, pod: Pod, lease_for: timedelta) -> bool:
-        return await self._database.write(lambda tx: _change_queues(tx, lease, pod))
+        return await self._database.write(lambda tx: change_queues(tx, lease, pod))
 
     async def free_held_jobs(self, limit: int) -> int:
         # SQLite has one writer at a time, so registering leaves no held job.

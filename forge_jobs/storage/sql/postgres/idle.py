@@ -16,6 +16,7 @@ from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.cron import schedules, store
 from forge_jobs.storage.sql.cron.store import SqlCronStore
 from forge_jobs.storage.sql.fleet import pods
+from forge_jobs.storage.sql.fleet.registering import of_lease
 from forge_jobs.storage.sql.jobs import finalize
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import DirectScript
@@ -31,13 +32,13 @@ _DUE = DirectScript(schedules.DUE)
 
 async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
     """Beat for a pod that holds no claims. None when the script has to find the answer."""
-    of_lease = pods.of_lease(lease)
-    renewed = await database.ask(_RENEW, {**of_lease, "lease_us": duration_us(lease_for)})
+    by_lease = of_lease(lease)
+    renewed = await database.ask(_RENEW, {**by_lease, "lease_us": duration_us(lease_for)})
     if not renewed or renewed[0].owns:
         return None
     # Only after the renewal is committed: a transaction that found the lease lapsed has removed the
     # slots before.
-    found = await database.ask(_QUEUE_BEATS, of_lease)
+    found = await database.ask(_QUEUE_BEATS, by_lease)
     if found is None:
         return None
     return Beat(
