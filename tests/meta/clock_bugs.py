@@ -63,7 +63,7 @@ CLOCK_BUGS: tuple[Bug, ...] = (
         "set back: a held job waits for the clock",
         "set_back",
         "fleet/pods",
-        "run_at=case((jobs.c.run_at > _NOW, _NOW), else_=jobs.c.run_at)",
+        "run_at=case((jobs.c.run_at > NOW, NOW), else_=jobs.c.run_at)",
         "run_at=jobs.c.run_at",
     ),
     _bug(

@@ -6,9 +6,9 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "renew: no epoch check",
         "proc_store",
-        "fleet/pods",
-        '_OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))',
-        '_OF_LEASE = (pods.c.host_id == bindparam("by"),)',
+        "fleet/registering",
+        'OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))',
+        'OF_LEASE = (pods.c.host_id == bindparam("by"),)',
     ),
     _bug(
         "allocations: lapsed lease still live at its end",
@@ -27,7 +27,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "register keeps the epoch",
         "proc_store",
-        "fleet/pods",
+        "fleet/registering",
         "secrets.token_hex(8)",
         "'same'",
     ),

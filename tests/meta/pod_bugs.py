@@ -59,8 +59,8 @@ HEARTBEAT = [
     in_runtime(
         "heartbeat: a pod that drains declares again what a later deploy has changed",
         "heartbeat/thread",
-        "        if not self.draining:\n            await self._declare(storage)\n",
-        "        await self._declare(storage)\n",
+        "        if not self.draining:\n            await self._declaration.declare(storage)\n",
+        "        await self._declaration.declare(storage)\n",
         "emptied_store.py::test_a_pod_that_drains_leaves_the_word_to_others",
     ),
     in_runtime(

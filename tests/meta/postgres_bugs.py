@@ -149,7 +149,7 @@ def _short(name: str, tests: str, module: str, old: str, new: str) -> Bug:
 
 
 _RENEWED = """\
-    renewed = await database.ask(_RENEW, {**of_lease, "lease_us": duration_us(lease_for)})
+    renewed = await database.ask(_RENEW, {**mine, "lease_us": duration_us(lease_for)})
     if not renewed or renewed[0].owns:
         return None
 """
@@ -158,7 +158,7 @@ _ONLY_THEN = """\
     # slots before.
 """
 _FOUND = """\
-    found = await database.ask(_QUEUE_BEATS, of_lease)
+    found = await database.ask(_QUEUE_BEATS, mine)
 """
 _SHORT = (
     _bug(

@@ -49,7 +49,7 @@ REQUEST_BUGS = (
     ),
     _sql(
         "another registration ends the draining",
-        "update(pods).where(*_OF_LEASE, pods.c.draining.is_(True))",
+        "update(pods).where(*OF_LEASE, pods.c.draining.is_(True))",
         'update(pods).where(pods.c.host_id == bindparam("by"), pods.c.draining.is_(True))',
         "fleet/pods",
     ),

@@ -1,4 +1,4 @@
-"""What a pod says of itself to the store, said again until the store knows."""
+"""The record of a pod in the store, sent again until the store knows."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

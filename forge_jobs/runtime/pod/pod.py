@@ -146,7 +146,7 @@ class RunningPod:
         self._heard_all_at = 0.0
         self.listener: PodTask | None = None
         self.loop_tasks: list[asyncio.Future[None]] = []
-        """Each done when a periodic loop has ended for good."""
+        """Futures, each done when a periodic loop has ended for good."""
         self.when_lost: Callable[[], object] = self.heartbeat.leave
         """Called when a task of the pod has ended for good. Begins the stop of the pod."""
         self.when_asked: Callable[[], object] = self.heartbeat.leave

@@ -23,7 +23,7 @@ from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.queues import decode_pod
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.config.queues import QueueRecord
-from forge_jobs.storage.redis.fleet.pods import free_held_jobs
+from forge_jobs.storage.redis.fleet.registering import free_held_jobs
 from forge_jobs.storage.redis.jobs.claim import by_queue
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of

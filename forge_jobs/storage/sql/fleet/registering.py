@@ -1,4 +1,4 @@
-"""Which pods there are, and which queues each of them declares."""
+"""Registrations of pods, and the queues that each of them declares."""
 
 import secrets
 from collections.abc import Iterable, Sequence

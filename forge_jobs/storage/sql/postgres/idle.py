@@ -32,13 +32,13 @@ _DUE = DirectScript(schedules.DUE)
 
 async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
     """Beat for a pod that holds no claims. None when the script has to find the answer."""
-    by_lease = of_lease(lease)
-    renewed = await database.ask(_RENEW, {**by_lease, "lease_us": duration_us(lease_for)})
+    mine = of_lease(lease)
+    renewed = await database.ask(_RENEW, {**mine, "lease_us": duration_us(lease_for)})
     if not renewed or renewed[0].owns:
         return None
     # Only after the renewal is committed: a transaction that found the lease lapsed has removed the
     # slots before.
-    found = await database.ask(_QUEUE_BEATS, by_lease)
+    found = await database.ask(_QUEUE_BEATS, mine)
     if found is None:
         return None
     return Beat(
