@@ -372,12 +372,16 @@ def _check_ended(queue: _Queue) -> Iterator[str]:
         for job_id, finished in ids.items()
     }
     yield from _same("ended", listed, ended)
+    results = queue.get("results")
+    # A new occurrence keeps the result of the last one, whose end is no longer in the record.
     mortal = {
-        job_id: float(job["result_expires"])
+        job_id: results.get(job_id)
+        if job["status"] in _ACTIVE
+        else float(job["finished"]) + float(job["result_ttl"])
         for job_id, job in queue.jobs.items()
-        if "result_expires" in job
+        if "result" in job and "result_ttl" in job
     }
-    yield from _same("results", queue.get("results"), mortal)
+    yield from _same("results", results, mortal)
 
 
 def _check_keys(queue: _Queue) -> Iterator[str]:
