@@ -1,5 +1,6 @@
 """Throw-away servers: several at once, gone with their program, clear when they cannot start."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -169,6 +170,8 @@ async def test_servers_end_with_a_program_that_is_killed(
     running = process_ids(program)
     assert set(running) <= set(processes_in(open_folder))
     program.kill()
+    # The folders are the program's until the last of its threads has gone.
+    await asyncio.to_thread(program.wait)
     await wait_until(lambda: not processes_in(open_folder), description="the servers have ended")
     assert len(folders_in(open_folder)) == 2, "what they leave is the next one's to remove"
     with RedisServer(folder=open_folder) as next_one:

@@ -38,7 +38,9 @@ class SmallDisk(PostgresServer):
         disk.mkdir()
         log = self.folder / "pg_wal"
         shutil.move(data / "pg_wal", log)
-        settings = {**self._settings, "port": str(port), "max_wal_size": "64MB"}
+        # The server may start again by itself: what it has acknowledged must be in the log by then.
+        settings = {**self._settings, "max_wal_size": "64MB", "synchronous_commit": "on"}
+        settings["port"] = str(port)
         options = [f"--{name}={value}" for name, value in settings.items()]
         server = [str(programs / "postgres"), "-D", str(disk), *options]
         words = {
