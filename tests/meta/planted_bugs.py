@@ -68,6 +68,7 @@ from tests.meta.request_bugs import REQUEST_BUGS
 from tests.meta.restore_bugs import FAMILY_BUGS, KIN_BUGS, RESTORE_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
+from tests.meta.served_bugs import SERVED_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
 from tests.meta.term_bugs import TERM_BUGS
@@ -102,6 +103,7 @@ GROUPS = {
     "postgres": POSTGRES_BUGS,
     "record": RECORD_BUGS,
     "request": REQUEST_BUGS,
+    "served": SERVED_BUGS,
     "restore": (*RESTORE_BUGS, *KIN_BUGS, *FAMILY_BUGS),
     "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
     "list": LIST_BUGS,

@@ -55,7 +55,8 @@ async def test_a_queue_that_is_added_runs_its_jobs(storage: Storage, stage: Stag
     async with a_runtime(storage, stage).with_queues("first").start() as handle:
         outcome = await handle.enqueue(EnqueueRequest("works", {}, queue="later"))
 
-        await handle.add_queue("later", 3)
+        with anyio.fail_after(50):
+            await handle.add_queue("later", 3)
 
         assert handle.queues == ("first", "later")
         assert await declared(storage) == {"first", "later"}
@@ -202,6 +203,64 @@ async def test_a_queue_that_appears_is_served_by_its_pattern(
         assert settings == {"other-7": 1, "tenant-a1": 2, "tenant-b": 2, "tenant-c": 1}
 
 
+async def test_a_queue_that_the_program_adds_is_not_left_by_a_pattern(
+    storage: Storage, stage: Stage
+) -> None:
+    runtime = a_runtime(storage, stage, queue_idle=timedelta(seconds=0.05))
+    async with runtime.with_patterns("tenant-*").start() as handle:
+        # Empty for longer than the other, which is left.
+        await handle.add_queue("tenant-named")
+        outcome = await handle.enqueue(EnqueueRequest("works", {}, queue="tenant-1"))
+        assert await handle.result(outcome.job_id, timeout=50) == "done"
+        await wait_until(
+            lambda: handle.queues == ("tenant-named",), description="the other was left"
+        )
+
+
+async def test_pods_that_serve_by_a_pattern_do_not_keep_each_other_at_an_empty_queue(
+    storage: Storage, stage: Stage
+) -> None:
+    first = a_runtime(storage, stage, queue_idle=timedelta(seconds=0.05)).with_patterns("t-*")
+    second = a_runtime(storage, stage).with_queues("own").with_patterns("t-*")
+    async with first.start() as leaving, second.start() as staying:
+        outcome = await leaving.enqueue(EnqueueRequest("works", {}, queue="t-1"))
+        assert await leaving.result(outcome.job_id, timeout=50) == "done"
+        await staying.add_queue("t-1")
+        await wait_until(lambda: not leaving.queues, description="the first pod leaves")
+        for _ in range(3):
+            await leaving._pod.loops._patterns.look_once()
+            assert not leaving.queues
+        waiting = await leaving.enqueue(EnqueueRequest("waits", {}, queue="t-1"))
+        await wait_until(lambda: leaving.queues, description="the first pod serves it again")
+        stage.go_on.set()
+        assert await leaving.result(waiting.job_id, timeout=50) == "waited"
+
+
+@pytest.mark.parametrize("reply_is_lost", [False, True])
+async def test_calls_that_fail_delay_a_queue_and_lose_none(
+    storage: Storage, stage: Stage, monkeypatch: pytest.MonkeyPatch, reply_is_lost: bool
+) -> None:
+    async with a_runtime(storage, stage).with_queues("first").start() as handle:
+        real, failures = type(storage.procs).change_queues, iter(range(3))
+
+        async def failing(self: Any, *arguments: Any) -> bool:
+            if next(failures, None) is None:
+                return await real(self, *arguments)
+            if reply_is_lost:
+                await real(self, *arguments)
+            raise Unavailable("as planted")
+
+        monkeypatch.setattr(type(storage.procs), "change_queues", failing)
+        with anyio.fail_after(50):
+            await handle.add_queue("later", 2)
+        outcome = await handle.enqueue(EnqueueRequest("works", {}, queue="later"))
+        assert await handle.result(outcome.job_id, timeout=50) == "done"
+        await handle.remove_queue("later")
+        assert await declared(storage) == {"first"}
+    if not reply_is_lost:
+        assert next(failures, None) is None, "the calls did not fail"
+
+
 async def test_an_empty_queue_is_left_deleted_and_served_again(
     storage: Storage, stage: Stage
 ) -> None:
@@ -246,11 +305,10 @@ async def test_a_queue_is_left_once_it_has_been_empty_for_the_whole_time(
         manual_storage,
         served,  # type: ignore[arg-type] # dicts where a mapping is asked for
         {"t-*": None},
-        own=("t-own",),
         idle_after=timedelta(minutes=10),
         clock=clock,
     )
-    served.names = {"t-own": 0, "else": 0}
+    served.names = {"t-own": None, "else": None}
     job_id = await enqueue_one(manual_storage, queue="t-1")
     served.is_refused = True
     with pytest.raises(Unavailable):

@@ -1,6 +1,6 @@
 """Queues that a pod serves because their names match a pattern: found as they appear."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -8,10 +8,7 @@ from typing import Protocol
 from forge_jobs.clock import Clock
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueSettings
-from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
-
-logger = reporter(__name__)
 
 LOOK_EVERY = timedelta(seconds=2)
 
@@ -27,11 +24,14 @@ class ServedByName(Protocol):
         ...
 
     def activity(self, name: str) -> int | None:
-        """Return a number that changes whenever the pod asks for jobs of the queue. None: busy."""
+        """Return a number that changes whenever the pod asks for jobs of the queue.
+
+        None: the queue is busy, or the program has named the queue, so that the pod stays.
+        """
         ...
 
     async def include(self, queues: Mapping[str, QueueSettings | None]) -> None:
-        """Serve these queues too, without waiting until the store knows.
+        """Serve these queues too, without waiting until the store knows. Not when the pod stops.
 
         :raises Unavailable: the store did not take the settings
         """
@@ -50,7 +50,6 @@ class PatternQueues:
 
     :param patterns: globs as of ``fnmatch.fnmatchcase`` -> the settings of a queue that appears.
         None: those of the store. The first pattern that matches counts
-    :param own: queues that the program names, which the pod never leaves
     :param idle_after: how long a queue stays empty before the pod leaves
     """
 
@@ -60,14 +59,12 @@ class PatternQueues:
         served: ServedByName,
         patterns: Mapping[str, QueueSettings | None],
         *,
-        own: Collection[str],
         idle_after: timedelta,
         clock: Clock,
     ) -> None:
         self._storage = storage
         self._served = served
         self._patterns = dict(patterns)
-        self._own = frozenset(own)
         self._idle_after = idle_after.total_seconds()
         self._clock = clock
         self._quiet_since: dict[str, tuple[int, float]] = {}
@@ -78,32 +75,42 @@ class PatternQueues:
 
         :raises Unavailable: the store did not answer. The next pass looks again
         """
-        served = frozenset(self._served.names)
-        found = [each.queue for each in await self._storage.procs.allocations()]
-        appeared = [name for name in found if name not in served and self._pattern_of(name)]
-        if appeared:
-            pattern_of = {name: self._pattern_of(name) or "" for name in appeared}
-            await self._served.include(
-                {name: self._patterns[pattern] for name, pattern in pattern_of.items()}
-            )
-        idle = self._idle(served)
-        if idle:
-            counts = await self._storage.jobs.counts(idle, ended_at_most=1)
-            for name in idle:
-                by_status = counts[name].by_status if name in counts else {}
-                if not any(by_status.get(status) for status in _WAITING):
-                    del self._quiet_since[name]
-                    self._served.exclude(name)
+        known = [each.queue for each in await self._storage.procs.allocations()]
+        others = [
+            name for name in known if name not in self._served.names and self._pattern_of(name)
+        ]
+        # Other pods may serve these while they are empty, each for as long as the others.
+        if appeared := await self._with_jobs(others):
+            await self._served.include({name: self._settings_of(name) for name in appeared})
+        idle = self._idle()
+        for name in set(idle).difference(await self._with_jobs(idle)):
+            self._quiet_since.pop(name, None)
+            self._served.exclude(name)
+
+    async def _with_jobs(self, names: Sequence[str]) -> list[str]:
+        """Return the queues with jobs that have not ended."""
+        if not names:
+            return []
+        counts = await self._storage.jobs.counts(names, ended_at_most=1)
+        return [
+            name
+            for name in names
+            if name in counts and any(counts[name].by_status.get(each) for each in _WAITING)
+        ]
 
     def _pattern_of(self, name: str) -> str | None:
         return next((each for each in self._patterns if fnmatchcase(name, each)), None)
 
-    def _idle(self, served: Collection[str]) -> list[str]:
+    def _settings_of(self, name: str) -> QueueSettings | None:
+        pattern = self._pattern_of(name)
+        return None if pattern is None else self._patterns[pattern]
+
+    def _idle(self) -> list[str]:
         now = self._clock.elapsed()
         before, self._quiet_since = self._quiet_since, {}
-        for name in served:
+        for name in self._served.names:
             activity = self._served.activity(name)
-            if name in self._own or activity is None or not self._pattern_of(name):
+            if activity is None:
                 continue
             stands = before.get(name)
             self._quiet_since[name] = (

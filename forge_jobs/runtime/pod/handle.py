@@ -90,7 +90,8 @@ class QueueHandle:
     async def add_queue(self, name: str, settings: QueueSettings | int | None = None) -> None:
         """Serve a queue too, from now on. Returns when the store knows, within about two beats.
 
-        The queue has its slots shortly after. A cancellation of the call leaves the queue served.
+        The queue has its slots shortly after. While the store is away the call waits. A
+        cancellation of the call leaves the queue served.
         Calling again with other settings declares these. What an operator has set wins.
 
         :param settings: the ``max_workers`` of the whole fleet, or all settings. None: those of the
@@ -106,7 +107,8 @@ class QueueHandle:
 
         The pod claims nothing more there at once and lets running handlers end. Until then the call
         waits. A cancellation does not end the removal. Jobs that wait are left to other pods. A
-        queue that the pod does not serve is no error.
+        queue that the pod does not serve is no error. Where a pattern of the pod matches, the queue
+        comes back while the queue has jobs.
 
         :raises ConfigError: the pod stops
         """

@@ -107,7 +107,6 @@ class PodLoops:
             plan.storage,
             served,
             plan.patterns,
-            own=plan.queues,
             idle_after=settings.queue_idle,
             clock=plan.clock,
         )

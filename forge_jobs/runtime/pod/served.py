@@ -48,6 +48,8 @@ class ServedQueues:
         """Of the pod. The heartbeat tells the store."""
         self._of_queue: dict[str, list[PodTask]] = {}
         self._leaving: dict[str, asyncio.Future[None]] = {}
+        self._named = set(plan.queues)
+        """Queues that the program has named. The others came by a pattern."""
         self._known = frozenset(plan.queues)
         self._waiters: set[asyncio.Future[None]] = set()
         self._is_closed = False
@@ -67,10 +69,14 @@ class ServedQueues:
         return self.loops.keys()
 
     def activity(self, name: str) -> int | None:
-        """Return a number that changes whenever the pod asks for jobs of the queue. None: busy."""
+        """Return a number that changes whenever the pod asks for jobs of the queue.
+
+        None: the queue is busy, or the program has named the queue, so that the pod stays.
+        """
         loop = self.loops[name]
         is_busy = loop.pool.running or loop.pool.held_ahead or not loop.is_idle
-        return None if is_busy or name in self._leaving else loop.calls_begun
+        stays = is_busy or name in self._named or name in self._leaving
+        return None if stays else loop.calls_begun
 
     async def add(self, name: str, settings: QueueSettings | None) -> None:
         """Serve a queue from now on. Returns when the store knows.
@@ -83,17 +89,20 @@ class ServedQueues:
         while leaving := self._leaving.get(name):
             await asyncio.wait([leaving])
         await self.include({name: settings})
+        self._refuse_when_closed()
+        self._named.add(name)
         await self._until_known(name, is_there=True)
 
     async def include(self, queues: Mapping[str, QueueSettings | None]) -> None:
-        """Serve these queues too, without waiting until the store knows.
+        """Serve these queues too, without waiting until the store knows. Not when the pod stops.
 
         :raises Unavailable: the store did not take the settings, and nothing has changed
         """
         for name, settings in queues.items():
             if settings is not None:
                 await self._services.storage.config.ensure_queue(name, settings)
-        self._refuse_when_closed()
+        if self._is_closed:
+            return
         new = [name for name in queues if name not in self.loops]
         self.declared = {**self.declared, **_chosen(queues, self.declared)}
         for name in new:
@@ -121,6 +130,7 @@ class ServedQueues:
     def exclude(self, name: str) -> None:
         """Begin to serve the queue no longer."""
         if name in self.loops and name not in self._leaving:
+            self._named.discard(name)
             self.loops[name].leaves = True
             leaving = asyncio.ensure_future(self._leave(name))
             self._leaving[name] = leaving

@@ -5,6 +5,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 import anyio
@@ -120,6 +121,7 @@ def _announce(plan: RuntimePlan, pod: Pod, stored: Sequence[QueueState]) -> None
         f"{name} ({limits.get(name, _DEFAULT_WORKERS)} at a time in the cluster)"
         for name in pod.queues
     ]
+    queues += [f"{pattern} where there are jobs" for pattern in plan.patterns]
     logger.info(
         "pod %s on %s serves %s with %d kinds: %s",
         f"{pod.label} ({pod.host_id})" if pod.label else pod.host_id,
@@ -205,15 +207,19 @@ def _check_handlers(plan: RuntimePlan) -> None:
         return
     routes = named_queues(plan.handlers, plan.router)
     led_to = {routes.get(kind, DEFAULT_QUEUE) for kind in kinds}
-    if led_to.isdisjoint(plan.queues):
+    if not any(_is_served(plan, name) for name in led_to):
         logger.warning(
             "this pod serves %s, but jobs of its %d kinds (%s) go to %s where a request names no "
             "queue: give the handlers queue=..., or the runtime a router",
-            _names(plan.queues),
+            _names((*plan.queues, *plan.patterns)),
             len(kinds),
             _names(kinds),
             _names(sorted(led_to)),
         )
+
+
+def _is_served(plan: RuntimePlan, queue: str) -> bool:
+    return queue in plan.queues or any(fnmatchcase(queue, each) for each in plan.patterns)
 
 
 def _names(names: Iterable[str], most: int = 5) -> str:
