@@ -1,6 +1,8 @@
 """The undo of a cancel on many: the jobs are restored, each once, and the record says what is
 refused."""
 
+from datetime import datetime
+
 import pytest
 
 from forge_jobs.errors import Conflict, Forbidden
@@ -37,12 +39,17 @@ async def statuses(storage: Storage, ids: list[JobId]) -> list[JobStatus]:
     return [found[each].status for each in ids]
 
 
+async def due_times(storage: Storage, ids: list[JobId]) -> list[datetime]:
+    found = await storage.jobs.get(ids)
+    return [found[each].due_at for each in ids]
+
+
 async def test_the_undo_of_a_cancel_restores_the_jobs_of_all_queues(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "AT_ONCE", 2)
     ids = [*await several(storage, 5), *await several(storage, 4, OTHER)]
-    before = [job.due_at for job in (await storage.jobs.get(ids)).values()]
+    before = await due_times(storage, ids)
     async with boss(storage) as ada:
         [earlier] = await several(storage, 1)
         await ada.cancel_jobs(JobFilter(ids=(earlier,)))
@@ -60,7 +67,7 @@ async def test_the_undo_of_a_cancel_restores_the_jobs_of_all_queues(
         timeline = await ada.job_timeline(ids[0])
         assert [deed.verb for deed in timeline.deeds] == ["cancel_jobs", "restore_jobs"]
     assert await statuses(storage, ids) == [JobStatus.PENDING] * 9
-    assert [job.due_at for job in (await storage.jobs.get(ids)).values()] == before
+    assert await due_times(storage, ids) == before
     assert await statuses(storage, [earlier]) == [JobStatus.CANCELLED]
 
 

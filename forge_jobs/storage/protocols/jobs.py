@@ -315,7 +315,7 @@ class JobStore(
     # -- reads -------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
-        """Return the jobs that exist among ``ids``, whole.
+        """Return the jobs that exist among ``ids``, whole and in no order.
 
         A job whose record cannot be read is returned with the fields that can.
 
