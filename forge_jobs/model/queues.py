@@ -233,10 +233,13 @@ class RateAsk(Struct, frozen=True):
     :param scope: the rate limit
     :param key: of the bucket. Each key of a rate limit has a bucket of its own, of the size of the
         rate limit. "" for the bucket of the rate limit itself
+    :param waits: the job comes again at its turn. False: without a token the job ends, and takes no
+        place among the turns
     """
 
     scope: str
     key: str = ""
+    waits: bool = True
 
 
 class RateLimitState(Struct, frozen=True, kw_only=True):

@@ -131,3 +131,22 @@ async def test_thousands_of_keys_in_one_call(storage: Storage) -> None:
     assert await ask(storage, *keys) == [GRANTED] * len(keys)
     again = await ask(storage, *keys)
     assert all(grant is not None and not grant.granted for grant in again)
+
+
+async def test_within_no_time_no_turn_is_given_and_nothing_granted(storage: Storage) -> None:
+    await storage.config.ensure_rate_limit(SCOPE, RateLimit(1, per=1))
+    assert await ask(storage, *["k"] * 2, "", "", within=timedelta(0)) == [
+        *(GRANTED, turn(timedelta(0)), GRANTED, turn(timedelta(0)))
+    ]
+    assert await ask(storage, "k", "") == [turn(SECOND)] * 2
+
+
+async def test_a_job_that_does_not_wait_takes_no_place_among_the_turns(storage: Storage) -> None:
+    await storage.config.ensure_rate_limit(SCOPE, RateLimit(1, per=1))
+    for key in ("", "k"):
+        hurried, patient = RateAsk(SCOPE, key, waits=False), RateAsk(SCOPE, key)
+        asks = [hurried, hurried, hurried, patient, hurried, patient]
+        assert await storage.config.take_or_turn(asks, HOUR) == [
+            *(GRANTED, turn(SECOND), turn(SECOND), turn(SECOND)),
+            *(turn(SECOND * 2), turn(SECOND * 2)),
+        ]

@@ -39,6 +39,13 @@ RATE_BUGS = [
         f"{_RUNTIME}an_operators_size_holds_and_a_deleted_limit_is_declared_again",
     ),
     _bug(
+        "rate: what is dropped takes a place among the turns",
+        "storage/sql/config/rate_keys",
+        "        if waits:\n",
+        "        if True:\n",
+        f"{_SUITE}a_job_that_does_not_wait_takes_no_place_among_the_turns",
+    ),
+    _bug(
         "rate: a secret names its bucket",
         "handlers/limits/rates",
         "_hashed(key) if is_private or not _is_name(key)",

@@ -106,13 +106,14 @@ def ask_of(rate: Rate, kind: str, payload: str, *, is_private: bool) -> RateAsk:
     :param payload: JSON text of an object
     :param is_private: the payload is encrypted or has secrets: the key is stored as a hash
     """
-    scope = rate.name or kind
+    scope, waits = rate.name or kind, rate.mode == "defer"
     if not rate.key:
-        return RateAsk(scope)
+        return RateAsk(scope, waits=waits)
     values = msgspec.json.decode(payload)
     named = {name: _text(values.get(name, "")) for name in _fields(rate.key)}
     key = rate.key.format_map(named)
-    return RateAsk(scope, _hashed(key) if is_private or not _is_name(key) else key)
+    name = _hashed(key) if is_private or not _is_name(key) else key
+    return RateAsk(scope, name, waits)
 
 
 def _text(value: Any) -> str:

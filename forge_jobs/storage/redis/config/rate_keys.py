@@ -14,6 +14,8 @@ from forge_jobs.storage.redis.base.scripts import item_of, request_of
 _AT_ONCE = 200
 """Requests of one script, so that each step is short."""
 
+_A_TOKEN = -1
+
 _GRANTED = TokenGrant(True, timedelta(0))
 
 
@@ -24,7 +26,7 @@ async def take_or_turn(
     answers: list[TokenGrant | None] = []
     for first in range(0, len(asks), _AT_ONCE):
         some = [
-            item_of("take_or_turn", "ask", scope=ask.scope, key=ask.key)
+            item_of("take_or_turn", "ask", scope=ask.scope, key=ask.key, waits=ask.waits)
             for ask in asks[first : first + _AT_ONCE]
         ]
         request = request_of("take_or_turn", asks=some, within=duration_us(within))
@@ -34,6 +36,6 @@ async def take_or_turn(
 
 
 def _answer(wait: int) -> TokenGrant | None:
-    if wait < 0:
-        return None
-    return TokenGrant(False, timedelta(microseconds=wait)) if wait else _GRANTED
+    if wait >= 0:
+        return TokenGrant(False, timedelta(microseconds=wait))
+    return _GRANTED if wait == _A_TOKEN else None

@@ -69,8 +69,11 @@ class _Bucket:
     last_turn_at: int
     is_changed: bool = False
 
-    def serve(self, now: int, latest: int) -> TokenGrant:
-        """Take a token, or give a turn that is not after ``latest``."""
+    def serve(self, now: int, latest: int, waits: bool) -> TokenGrant:
+        """Take a token, or give a turn that is not after ``latest``.
+
+        :param waits: the turn takes a place
+        """
         surplus = self.level - (self.capacity - 1) * self.period_us
         if surplus <= 0:
             self.level += self.period_us
@@ -81,8 +84,9 @@ class _Bucket:
             now + rounded_up(surplus, self.capacity),
             last + rounded_up(self.period_us, self.capacity),
         )
-        self.last_turn_at = turn if turn <= latest else last
-        self.is_changed = self.is_changed or self.last_turn_at != before
+        if waits:
+            self.last_turn_at = turn if turn <= latest else last
+            self.is_changed = self.is_changed or self.last_turn_at != before
         return TokenGrant(False, timedelta(microseconds=min(turn, latest) - now))
 
     @property
@@ -110,8 +114,10 @@ def take_or_turn(tx: Tx, asks: Sequence[RateAsk], within: timedelta) -> list[Tok
         if row.scope in own and row.scope in limits
     }
     buckets |= {pair: _of_key(stored[pair], limits[pair[0]], now) for pair in pairs}
-    found = [buckets.get((ask.scope, ask.key)) for ask in asks]
-    answers = [None if bucket is None else bucket.serve(now, latest) for bucket in found]
+    answers: list[TokenGrant | None] = []
+    for ask in asks:
+        bucket = buckets.get((ask.scope, ask.key))
+        answers.append(None if bucket is None else bucket.serve(now, latest, ask.waits))
     changed = {pair: bucket for pair, bucket in buckets.items() if bucket.is_changed}
     _store(tx, changed)
     return answers

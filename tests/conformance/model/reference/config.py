@@ -165,7 +165,10 @@ class ReferenceConfig:
             bucket = self._of_key(ask) if ask.key else self._leaked(ask.scope)
             answer = self._take(bucket, 1)
             if not answer.granted:
+                line = bucket.last_turn_at
                 [turn] = self._turns(bucket, [1], within)
+                if not ask.waits:
+                    bucket.last_turn_at = line
                 answer = TokenGrant(False, within if turn is None else turn)
             answers.append(answer)
         return answers

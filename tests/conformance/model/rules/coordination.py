@@ -156,10 +156,10 @@ class Coordination(Program):
         self.do("config.take_turns", name, counts, within)
 
     @rule(
-        asks=st.lists(st.tuples(scope, st.sampled_from(["", "a", "b"])), max_size=8),
+        asks=st.lists(st.tuples(scope, st.sampled_from(["", "a", "b"]), st.booleans()), max_size=8),
         within=st.sampled_from([timedelta(0), SECOND, 60 * SECOND]),
     )
-    def start_jobs_under_a_rate(self, asks: list[tuple[str, str]], within: timedelta) -> None:
+    def start_jobs_under_a_rate(self, asks: list[tuple[str, str, bool]], within: timedelta) -> None:
         self.do("config.take_or_turn", [RateAsk(*ask) for ask in asks], within)
 
     def _check_windows(self, name: str) -> None:

@@ -1,9 +1,9 @@
 -- allow-oom
--- Takes a token for each request, or gives a turn. Answers per request 0 for a token, else the microseconds
--- until the turn, and -1 where there is no such rate limit, or none that can be read.
+-- Takes a token for each request, or gives a turn. Answers per request -1 for a token, else the microseconds
+-- until the turn, and -2 where there is no such rate limit, or none that can be read.
 -- uses: buckets rate_keys
 
-local DAY_MS = 86400000
+local A_TOKEN, NO_LIMIT, DAY_MS = -1, -2, 86400000
 
 -- Removes buckets of keys that are full and have no turn to come.
 local function drop_idle_buckets(base, most)
@@ -14,12 +14,12 @@ local function drop_idle_buckets(base, most)
   end
 end
 
--- Takes a token of the bucket, or gives a turn that is not after `latest`.
-local function serve(bucket, latest)
+-- Takes a token, or gives a turn that is not after `latest`. Without `waits` the turn takes no place.
+local function serve(bucket, latest, waits)
   local surplus = bucket.level - (bucket.capacity - 1) * bucket.token
   if surplus <= 0 then
     bucket.level, bucket.is_changed = bucket.level + bucket.token, true
-    return 0
+    return A_TOKEN
   end
   local function after(level)
     local wait, rest = divide(level, bucket.leak)
@@ -27,8 +27,10 @@ local function serve(bucket, latest)
   end
   local before, last = bucket.last_turn, math.min(bucket.last_turn, latest)
   local turn = math.max(now + after(surplus), last + after(bucket.token))
-  bucket.last_turn = turn <= latest and turn or last
-  bucket.is_changed = bucket.is_changed or bucket.last_turn ~= before
+  if waits then
+    bucket.last_turn = turn <= latest and turn or last
+    bucket.is_changed = bucket.is_changed or bucket.last_turn ~= before
+  end
   return math.min(turn, latest) - now
 end
 
@@ -38,13 +40,13 @@ local function handle(base, request)
   drop_idle_buckets(base, 2 * #asks)
   local limits, buckets, answers = {}, {}, {}
   for index, ask in ipairs(asks) do
-    local scope, key = unpack(ask)
+    local scope, key, waits = unpack(ask)
     if limits[scope] == nil then
       limits[scope] = load_bucket(base, scope) or false
     end
     local limit, field = limits[scope], scope .. '\0' .. key
+    local bucket = buckets[field]
     if limit then
-      local bucket = buckets[field]
       if not bucket then
         bucket = key == '' and limit or load_key_bucket(base, field, limit)
         bucket.is_changed = bucket.is_changed or bucket.updated > now
@@ -52,9 +54,9 @@ local function handle(base, request)
         bucket.scope, bucket.key = scope, key
         buckets[field] = bucket
       end
-      answers[index] = serve(bucket, latest)
+      answers[index] = serve(bucket, latest, waits)
     else
-      answers[index] = -1
+      answers[index] = NO_LIMIT
     end
   end
   local last = 0
