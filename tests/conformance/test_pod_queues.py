@@ -72,6 +72,17 @@ async def test_jobs_of_a_queue_that_is_added_are_claimed_once_slots_are_granted(
     assert (await claim_one(storage, lease, queue=OTHER)).claim.job_id == job_id
 
 
+async def test_a_pod_that_drains_drains_in_a_queue_that_is_added_too(storage: Storage) -> None:
+    pod, lease = await registered(storage)
+    await storage.procs.set_draining(lease)
+    await storage.procs.change_queues(lease, replace(pod, queues=(QUEUE, OTHER)), LEASE)
+    drained = {each.queue: each.draining for each in await storage.procs.allocations()}
+    assert drained == {QUEUE: {lease.host_id}, OTHER: {lease.host_id}}
+
+    await storage.procs.end_draining(lease)
+    assert not any(each.draining for each in await storage.procs.allocations())
+
+
 async def test_beats_know_of_a_change_that_another_program_has_made(
     storage: Storage,
 ) -> None:

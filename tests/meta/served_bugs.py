@@ -46,6 +46,13 @@ SERVED_BUGS: tuple[Bug, ...] = (
         "redis",
     ),
     _in_store(
+        "redis: a queue that is added does not know that the pod drains",
+        "redis/fleet/registering.py",
+        "        drains=drains,\n",
+        "        drains=False,\n",
+        "redis",
+    ),
+    _in_store(
         "redis: the epoch is not asked for",
         "redis/lua/fleet/registering/pod_change.lua",
         "  if found ~= epoch or whole",

@@ -151,8 +151,8 @@ class ConfigStore(Protocol):
 
         Requests for one bucket are served in their order. Answers are as of :meth:`take_tokens`,
         with the time until the turn (see :meth:`take_turns`) in ``retry_in``. A turn that would be
-        later than ``within`` takes no place among the turns, and the answer is ``within``. A request
-        of a job that does not wait takes no place either.
+        later than ``within`` takes no place among the turns, and the answer is ``within``. No more
+        does the turn of a job that does not wait.
 
         The bucket of a key is full until a token is taken. Its size is that of the rate limit, also
         after a change of the rate limit: tokens that are missing stay missing, and turns are

@@ -48,6 +48,7 @@ async def register(database: Database, pod: Pod, lease_for: timedelta) -> PodLea
             host=lease.host_id,
             epoch=lease.epoch,
             lease_for=length,
+            drains=False,
             defaults=DEFAULT_FIELDS if name in declared else False,
         )
         for name in queues
@@ -66,11 +67,11 @@ async def change_queues(
     """See ``ProcStore.change_queues``."""
     declared = tuple(dict.fromkeys(pod.queues))
     of_lease = {"host": lease.host_id, "epoch": lease.epoch}
-    before = await database.run_one(
+    before, drains = await database.run_one(
         "pod_change",
         database.keys.fleet,
         request_of("pod_change", **of_lease, doc=_document(pod, declared), declared=declared),
-        str,
+        tuple[str, bool],
     )
     if not before:
         return False
@@ -79,7 +80,11 @@ async def change_queues(
     except UNREADABLE:
         known = set()
     admit = request_of(
-        "pod_admit", **of_lease, lease_for=duration_us(lease_for), defaults=DEFAULT_FIELDS
+        "pod_admit",
+        **of_lease,
+        lease_for=duration_us(lease_for),
+        drains=drains,
+        defaults=DEFAULT_FIELDS,
     )
     added = [name for name in declared if name not in known]
     has_held = await in_some_queues(database, "pod_admit", added, admit, bool)
