@@ -287,7 +287,13 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
+_OF_COMMANDS = frozenset({"web_redact"})
+"""Variables of single commands that look like settings of a deployment misspelt."""
+
+
 def _nearest(name: str) -> str | None:
+    if name in _OF_COMMANDS:
+        return None
     # At 0.75 one or two slips are caught, while variables of other programs pass.
     return next(iter(difflib.get_close_matches(name.lower(), _READERS, n=1, cutoff=0.75)), None)
 

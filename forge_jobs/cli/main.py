@@ -31,6 +31,7 @@ from forge_jobs.cli.commands.worker import worker
 from forge_jobs.cli.dashboard.web import web
 from forge_jobs.cli.failures import CommandLine
 from forge_jobs.cli.options import OWN_PROCESS
+from forge_jobs.cli.variables import read_from_environment
 
 
 @click.group(
@@ -81,6 +82,7 @@ def cli(context: click.Context, traceback: bool) -> None:
 
 
 offer_names(cli)
+read_from_environment(cli)
 
 
 def main() -> None:

@@ -1,16 +1,17 @@
-"""Reads print by ``--json`` the documents that the HTTP API answers."""
+"""Commands print by ``--json`` the documents that the HTTP API answers."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from forge_jobs import open_storage
 from forge_jobs.model.ids import HostId
 from forge_jobs.operating.access import ALL, Actor, Right
-from forge_jobs.operating.operations import API, OPERATIONS
+from forge_jobs.operating.operations import API, BY_NAME, OPERATIONS
 from forge_jobs.web import dashboard
 from tests.cli.conftest import CommandLine
 from tests.support.factories import register
@@ -93,3 +94,93 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
         printed = forge.json(*command)
         printed = printed[PARTS[name]] if name in PARTS else printed
         assert shape(printed) == shape(answers[name]), name
+
+
+ASKED_OF_PODS = {"quiet_pod", "resume_pod", "stop_pod", "show_stacks"}
+"""Wait for a pod, which tests/cluster has. Their command prints what the operator returns."""
+
+JOB = "01KB0000000000000000000000"
+SCHEDULE = {"kind": KIND, "expression": "@hourly", "queue": "q", "payload": {}}
+CHANGES: dict[str, tuple[dict[str, str], tuple[str, ...], Any]] = {
+    "enqueue": ({}, (KIND, "--queue", "q", "--payload", "{}"), {"kind": KIND, "queue": "q"}),
+    "cancel_jobs": ({}, (JOB,), {"ids": [JOB]}),
+    "requeue_jobs": ({}, (JOB,), {"ids": [JOB]}),
+    "restore_jobs": ({}, (JOB,), {"ids": [JOB]}),
+    "delete_jobs": ({}, (JOB,), {"ids": [JOB]}),
+    "release_held_jobs": ({}, (JOB,), {"ids": [JOB]}),
+    "run_jobs_now": ({}, (JOB,), {"ids": [JOB]}),
+    "reveal_job": ({"job_id": JOB}, (JOB,), {}),
+    "edit_job": ({"job_id": JOB}, (JOB, "--priority", "5"), {"priority": 5}),
+    "set_queue": ({"name": "q"}, ("q", "--max-workers", "4"), {"max_workers": 4}),
+    "delete_queue": ({"name": "idle"}, ("idle",), None),
+    "pause_queue": ({"name": "q"}, ("q",), None),
+    "resume_queue": ({"name": "q"}, ("q",), None),
+    "clean_up_queue": ({"name": "q"}, ("q",), None),
+    "end_cooldown": ({"name": "q"}, ("q",), None),
+    "add_schedule": (
+        {"name": "new"}, ("new", KIND, "@hourly", "--queue", "q", "--payload", "{}"), SCHEDULE,
+    ),
+    "set_schedule": (
+        {"name": "nightly"}, ("nightly", "--expression", "@hourly"), {"expression": "@hourly"},
+    ),
+    "pause_schedule": ({"name": "nightly"}, ("nightly",), None),
+    "resume_schedule": ({"name": "nightly"}, ("nightly",), None),
+    "delete_schedule": ({"name": "nightly"}, ("nightly",), None),
+    "trigger_schedule": ({"name": "nightly"}, ("nightly",), None),
+    "set_limit": ({"name": "smtp"}, ("smtp", "7/1m"), {"capacity": 7, "per": 60}),
+    "delete_limit": ({"name": "smtp"}, ("smtp",), None),
+    "drain_limit": ({"name": "smtp"}, ("smtp",), None),
+    "undo_action": ({"action_id": "?"}, ("?",), None),
+    "continue_action": ({"action_id": "?"}, ("?",), None),
+    "abort_action": ({"action_id": "?"}, ("?",), None),
+}  # fmt: skip
+"""Of each change: names of its route, words of its command, and the body of its request."""
+
+
+def change_over_http(url: str, operation: str, names: Mapping[str, str], body: Any) -> Any:
+    async def change() -> Any:
+        async with await open_storage(url) as storage:
+            app = dashboard(storage, authorize=lambda _: Actor(name="ada", access=ALL))
+            method, _, route = BY_NAME[operation].http.partition(" ")
+            async with client_of(app) as caller:
+                answer = await caller.request(method, API + route.format(**names), json=body)
+        assert answer.status_code == 200, (operation, answer.text)
+        return answer.json()
+
+    return anyio.run(change)
+
+
+def test_all_changes_are_compared() -> None:
+    changes = {each.name for each in OPERATIONS if each.right is Right.ACTIONS}
+    previewed = {"apply_action"}  # jobs cancel shows its preview before, and prints the record
+    assert set(CHANGES) == changes - ASKED_OF_PODS - previewed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("operation", CHANGES)
+def test_the_command_and_the_route_of_a_change_give_one_document(
+    operation: str, forge: CommandLine, tmp_path: Path
+) -> None:
+    forge("enqueue", KIND, "--queue", "q", "--payload", "{}", "--id", JOB)
+    forge("queues", "set", "q", "--max-workers", "3")
+    forge("queues", "set", "idle", "--max-workers", "3")
+    forge("cron", "add", "nightly", KIND, "@daily", "--queue", "q")
+    forge("limits", "set", "smtp", "5/1m")
+    names, words, body = CHANGES[operation]
+    if "action_id" in names:
+        [newest, *_] = forge.json("actions", "list")["actions"]
+        names, words = {"action_id": newest["id"]}, (newest["id"],)
+    other = tmp_path / "other.db"
+    forge("backup", str(other))
+    answer = change_over_http(f"sqlite:///{other}", operation, names, body)
+    # Exits with 1 where the job refuses the change, which the answer of the route says too.
+    done = forge.run(*BY_NAME[operation].command.split(), *words, "--json")
+    assert shape(msgspec.json.decode(done.stdout)) == shape(answer), done.output
+
+
+def test_several_queues_are_a_document_each(forge: CommandLine) -> None:
+    for name in ("a", "b"):
+        forge("queues", "set", name, "--max-workers", "3")
+    for verb in ("pause", "resume", "end-cooldown"):
+        lines = forge("queues", verb, "a", "b", "--json").stdout.splitlines()
+        assert [msgspec.json.decode(line)["name"] for line in lines] == ["a", "b"]

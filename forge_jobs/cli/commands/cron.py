@@ -139,18 +139,20 @@ def _tell(stored: ScheduleView, as_json: bool) -> None:
 
 @cron.command()
 @click.argument("name")
+@json_option
 @deployment_options
-def pause(deployment: Deployment, name: str) -> None:
+def pause(deployment: Deployment, name: str, as_json: bool) -> None:
     """Stop a schedule from firing."""
-    _tell(with_operator(deployment, lambda operator: operator.pause_schedule(name)), False)
+    _tell(with_operator(deployment, lambda operator: operator.pause_schedule(name)), as_json)
 
 
 @cron.command()
 @click.argument("name")
+@json_option
 @deployment_options
-def resume(deployment: Deployment, name: str) -> None:
+def resume(deployment: Deployment, name: str, as_json: bool) -> None:
     """Let a paused schedule fire again, from the next occurrence on."""
-    _tell(with_operator(deployment, lambda operator: operator.resume_schedule(name)), False)
+    _tell(with_operator(deployment, lambda operator: operator.resume_schedule(name)), as_json)
 
 
 @cron.command()
@@ -187,8 +189,12 @@ def trigger(deployment: Deployment, name: str, as_json: bool) -> None:
 
 @cron.command()
 @click.argument("name")
+@json_option
 @deployment_options
-def delete(deployment: Deployment, name: str) -> None:
+def delete(deployment: Deployment, name: str, as_json: bool) -> None:
     """Remove a schedule. A deploy does not bring it back."""
-    with_operator(deployment, lambda operator: operator.delete_schedule(name))
+    gone = with_operator(deployment, lambda operator: operator.delete_schedule(name))
+    if as_json:
+        emit_json(gone)
+        return
     talk(f"{name}: deleted")

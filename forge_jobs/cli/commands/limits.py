@@ -41,8 +41,9 @@ def _line(state: RateLimitState) -> list[object]:
 @limits.command("set")
 @click.argument("name")
 @click.argument("size", metavar="COUNT/DURATION")
+@json_option
 @deployment_options
-def set_limit(deployment: Deployment, name: str, size: str) -> None:
+def set_limit(deployment: Deployment, name: str, size: str, as_json: bool) -> None:
     """Set a rate limit, as 100/1m. The size stays over later deploys."""
     check_name("name", name)
     try:
@@ -51,25 +52,36 @@ def set_limit(deployment: Deployment, name: str, size: str) -> None:
         raise
     except ValueError as error:
         raise InvalidInput("size", f"{error}", "give a count per duration, as 100/1m") from None
-    with_operator(deployment, lambda operator: operator.set_limit(name, limit), create=True)
+    state = with_operator(deployment, lambda operator: operator.set_limit(name, limit), create=True)
+    if as_json:
+        emit_json(state)
+        return
     talk(f"{name}: {limit.capacity} per {duration(limit.period)}")
 
 
 @limits.command()
 @click.argument("name")
+@json_option
 @deployment_options
-def delete(deployment: Deployment, name: str) -> None:
+def delete(deployment: Deployment, name: str, as_json: bool) -> None:
     """Delete a rate limit. A program that declares it brings it back."""
     check_name("name", name)
-    with_operator(deployment, lambda operator: operator.delete_limit(name))
+    gone = with_operator(deployment, lambda operator: operator.delete_limit(name))
+    if as_json:
+        emit_json(gone)
+        return
     talk(f"{name}: deleted. Jobs of handlers that name it fail until it is declared again.")
 
 
 @limits.command()
 @click.argument("name")
+@json_option
 @deployment_options
-def drain(deployment: Deployment, name: str) -> None:
+def drain(deployment: Deployment, name: str, as_json: bool) -> None:
     """Take all tokens of a rate limit. They come back at the limit's pace."""
     check_name("name", name)
     state = with_operator(deployment, lambda operator: operator.drain_limit(name))
+    if as_json:
+        emit_json(state)
+        return
     talk(f"{name}: {state.available} of {state.limit.capacity} tokens are there")

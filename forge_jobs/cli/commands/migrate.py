@@ -21,20 +21,25 @@ def migrate() -> None:
 
 
 @migrate.command()
+@json_option
 @deployment_options
-def up(deployment: Deployment) -> None:
+def up(deployment: Deployment, as_json: bool) -> None:
     """Bring the schema up to date. Any number may do that at once."""
     import anyio
 
     applied = anyio.run(open_migrator(storage_url(deployment)).up)
+    if as_json:
+        emit_json({"applied": [_document(each) for each in applied]})
+        return
     names = ", ".join(f"{each.version:04} {each.name}" for each in applied)
     talk(f"Applied {names}" if applied else "The schema is up to date.")
 
 
 @migrate.command()
 @click.option("--to", type=click.IntRange(min=0), required=True, help="The version to go back to.")
+@json_option
 @deployment_options
-def down(deployment: Deployment, to: int) -> None:
+def down(deployment: Deployment, to: int, as_json: bool) -> None:
     """Go back to an older schema, unless that loses data.
 
     After a rollback of a deployment this is seldom needed: 'status' says which programs work with
@@ -43,6 +48,9 @@ def down(deployment: Deployment, to: int) -> None:
     import anyio
 
     undone = anyio.run(open_migrator(storage_url(deployment)).down, to)
+    if as_json:
+        emit_json({"undone": [_document(each) for each in undone]})
+        return
     names = ", ".join(f"{each.version:04} {each.name}" for each in undone)
     talk(f"Undid {names}" if undone else f"The schema is at version {to} or older already.")
 

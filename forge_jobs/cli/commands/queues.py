@@ -213,6 +213,7 @@ def _edit(given: dict[str, Any]) -> QueueEdit:
 _which = (
     click.argument("names", nargs=-1, metavar="NAME..."),
     click.option("--all", "every", is_flag=True, help="Every known queue."),
+    click.option("--json", "as_json", is_flag=True, help="Print a JSON document for each queue."),
 )
 
 
@@ -226,51 +227,55 @@ def _which_queues(command: Any) -> Any:
 @_which_queues
 @click.option("--wait", is_flag=True, help="Return when their running jobs have finished.")
 @deployment_options
-def pause(deployment: Deployment, names: tuple[str, ...], every: bool, wait: bool) -> None:
+def pause(
+    deployment: Deployment, names: tuple[str, ...], every: bool, wait: bool, as_json: bool
+) -> None:
     """Stop claiming from queues. Running jobs finish."""
 
-    async def stop_claims(operator: Operator) -> list[str]:
+    async def stop_claims(operator: Operator) -> list[QueueState]:
         chosen = await _chosen(operator, names, every)
-        for name in chosen:
-            await operator.pause_queue(name)
+        paused = [await operator.pause_queue(name) for name in chosen]
         if wait:
             await _until_idle(operator.storage, chosen)
-        return chosen
+        return paused
 
-    for name in with_operator(deployment, stop_claims):
-        talk(f"{name}: paused")
+    _tell(with_operator(deployment, stop_claims), "paused", as_json)
+
+
+def _tell(states: list[QueueState], became: str, as_json: bool) -> None:
+    for state in states:
+        if as_json:
+            emit_json(state)
+        else:
+            talk(f"{state.name}: {became}")
 
 
 @queues.command()
 @_which_queues
 @deployment_options
-def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
+def resume(deployment: Deployment, names: tuple[str, ...], every: bool, as_json: bool) -> None:
     """Claim from paused queues again. Ends a cool-down too."""
 
-    async def reopen(operator: Operator) -> list[str]:
+    async def reopen(operator: Operator) -> list[QueueState]:
         chosen = await _chosen(operator, names, every)
-        for name in chosen:
-            await operator.resume_queue(name)
-        return chosen
+        return [await operator.resume_queue(name) for name in chosen]
 
-    for name in with_operator(deployment, reopen):
-        talk(f"{name}: open")
+    _tell(with_operator(deployment, reopen), "open", as_json)
 
 
 @queues.command("end-cooldown")
 @_which_queues
 @deployment_options
-def end_cooldown(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
+def end_cooldown(
+    deployment: Deployment, names: tuple[str, ...], every: bool, as_json: bool
+) -> None:
     """End cool-downs and forget the throttles before. Pauses stay."""
 
-    async def end(operator: Operator) -> list[str]:
+    async def end(operator: Operator) -> list[QueueState]:
         chosen = await _chosen(operator, names, every)
-        for name in chosen:
-            await operator.end_cooldown(name)
-        return chosen
+        return [await operator.end_cooldown(name) for name in chosen]
 
-    for name in with_operator(deployment, end):
-        talk(f"{name}: does not cool down")
+    _tell(with_operator(deployment, end), "does not cool down", as_json)
 
 
 @queues.command("clean-up")
@@ -293,13 +298,17 @@ queues.add_command(history)
 @queues.command()
 @click.argument("name")
 @click.option("--with-jobs", is_flag=True, help="Delete its jobs first; running ones are refused.")
+@json_option
 @deployment_options
-def delete(deployment: Deployment, name: str, with_jobs: bool) -> None:
+def delete(deployment: Deployment, name: str, with_jobs: bool, as_json: bool) -> None:
     """Delete a queue that has no jobs and that no live pod serves."""
     check_name("queue", name)
     gone = with_operator(
         deployment, lambda operator: operator.delete_queue(name, with_jobs=with_jobs)
     )
+    if as_json:
+        emit_json(gone)
+        return
     talk(f"{name}: deleted" + (f", with {gone.jobs:,} jobs" if gone.jobs else ""))
     for schedule in gone.schedules:
         talk(f"The schedule {schedule!r} enqueues there: when it fires, the queue is made again.")

@@ -4,15 +4,18 @@ import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from forge_jobs.cli.logs import configure_logging
-from forge_jobs.cli.options import deployment_options, storage_url
-from forge_jobs.cli.output import talk
+from forge_jobs.cli.options import deployment_options, json_option, storage_url
+from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forge_jobs.web.alone.users import User
 
 T = TypeVar("T")
 
@@ -136,6 +139,7 @@ def user() -> None:
 @click.option("--action", "actions", multiple=True, help="An action, as cancel_jobs, or '*'.")
 @click.option("--queue", "queues", multiple=True, help="Only this queue. May be repeated.")
 @click.option("--payloads", is_flag=True, help="May read payloads and results.")
+@json_option
 def add(
     *,
     name: str,
@@ -146,6 +150,7 @@ def add(
     actions: tuple[str, ...],
     queues: tuple[str, ...],
     payloads: bool,
+    as_json: bool,
 ) -> None:
     """Add a user, or replace the one of that name. Without --action the user may only read."""
     need_web()
@@ -166,6 +171,9 @@ def add(
             payloads=payloads,
         ),
     )
+    if as_json:
+        emit_json({"name": name, "token": f"{name}.{secret}" if secret else None})
+        return
     talk(f"{name}: written to {path.name}")
     if secret:
         click.echo(f"{name}.{secret}")
@@ -174,24 +182,32 @@ def add(
 @user.command()
 @click.argument("name")
 @_users_option
-def remove(name: str, users: Path | None) -> None:
+@json_option
+def remove(name: str, users: Path | None, as_json: bool) -> None:
     """Remove a user. Takes effect at the next request."""
     need_web()
     from forge_jobs.web.alone.users import remove_user
 
     if not remove_user(_path(users), name):
         raise ConfigError(f"{name[:40]!r} is no user of the file; see forge-jobs web user list")
+    if as_json:
+        emit_json({"name": name})
+        return
     talk(f"{name}: removed")
 
 
 @user.command("list")
 @_users_option
-def list_users(users: Path | None) -> None:
+@json_option
+def list_users(users: Path | None, as_json: bool) -> None:
     """List users and their rights."""
     need_web()
-    from forge_jobs.cli.output import emit_table
     from forge_jobs.web.alone.users import read_users
 
+    found = read_users(_path(users)).users
+    if as_json:
+        emit_json({"users": [_rights(each) for each in found]})
+        return
     rows = [
         [
             each.name,
@@ -200,9 +216,20 @@ def list_users(users: Path | None) -> None:
             "all" if each.queues is None else ", ".join(each.queues),
             "yes" if each.payloads else "",
         ]
-        for each in read_users(_path(users)).users
+        for each in found
     ]
     emit_table(["user", "signs in by", "actions", "queues", "payloads"], rows, none="No user.")
+
+
+def _rights(user: "User") -> dict[str, object]:
+    """Return what a user may do, without hashes."""
+    return {
+        "name": user.name,
+        "signs_in_by": [way for way in ("password", "token") if getattr(user, way)] or ["proxy"],
+        "actions": user.actions,
+        "queues": user.queues,
+        "payloads": user.payloads,
+    }
 
 
 def _path(users: Path | None) -> Path:
