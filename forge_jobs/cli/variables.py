@@ -6,8 +6,9 @@ import click
 from forge_jobs.config import PREFIX
 
 TYPED_ONLY = frozenset({"--all", "--all-matching", "--yes", "--with-jobs", "--id"})
-"""What makes a command change more, or without a question, and the id of a new job. A variable
-that was forgotten in a shell must not do that."""
+"""Options that make a command change more, or without a question, and the id of a new job.
+
+A variable that was forgotten in a shell must not do so."""
 
 ELSEWHERE = frozenset(
     {

@@ -1,4 +1,4 @@
-"""What all commands have alike: ``--json``, and a variable of the environment for each option."""
+"""All commands have alike ``--json``, and a variable of the environment for each option."""
 
 from collections.abc import Iterator
 from pathlib import Path

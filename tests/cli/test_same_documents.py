@@ -134,7 +134,7 @@ CHANGES: dict[str, tuple[dict[str, str], tuple[str, ...], Any]] = {
     "continue_action": ({"action_id": "?"}, ("?",), None),
     "abort_action": ({"action_id": "?"}, ("?",), None),
 }  # fmt: skip
-"""Of each change: names of its route, words of its command, and the body of its request."""
+"""Of each change: names in the route, words of the command, and the body of the request."""
 
 
 def change_over_http(url: str, operation: str, names: Mapping[str, str], body: Any) -> Any:
@@ -152,7 +152,7 @@ def change_over_http(url: str, operation: str, names: Mapping[str, str], body: A
 
 def test_all_changes_are_compared() -> None:
     changes = {each.name for each in OPERATIONS if each.right is Right.ACTIONS}
-    previewed = {"apply_action"}  # jobs cancel shows its preview before, and prints the record
+    previewed = {"apply_action"}  # jobs cancel shows a preview before, and prints the record
     assert set(CHANGES) == changes - ASKED_OF_PODS - previewed
 
 
