@@ -120,8 +120,8 @@ def test_variables_that_pages_name_are_read() -> None:
         for field in settings.__struct_fields__
     } | {SETTINGS_VARIABLE, KEYS_VARIABLE, "FORGE_QUEUES"}
     known.add("FORGE_COMPLETION_PATIENCE")
-    for name in ("web", "top", "export", "worker"):
-        known |= {str(each.envvar) for each in command_of([name])[0].params}
+    for name in ("web", "top", "export", "worker", "jobs list"):
+        known |= {str(each.envvar) for each in command_of(name.split())[0].params}
     for page in PAGES:
         found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
         unknown = {name for name in found - known if not name.startswith(_OF_TESTS)}
