@@ -1,13 +1,16 @@
 """An action on many jobs beside a drain: ``python -m bench.large_action``.
 
-Prints what a drain keeps of its pace while a driver cancels 100,000 waiting jobs, by the pace of
-the ten seconds before and after. Then requeues the same jobs by drivers that are killed at ten
-random instants, and checks that each job was changed once and that the counters are exact.
+Prints what a drain keeps of its pace while a driver cancels 100,000 waiting jobs: the driver works
+and is stopped in turn, two seconds each, and its windows are compared with those beside them.
+Then requeues the same jobs by drivers that are killed at ten random instants, and checks that each
+job was changed once and that the counters are exact.
 """
 
 import argparse
 import asyncio
+import itertools
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +18,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 
 from bench.child import loop_factory
 from bench.large_store import DRAINED, queue_names
@@ -30,7 +34,7 @@ from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.operator import Operator
 from forge_jobs.storage.protocols import Storage
 
-_WINDOW_S, _WARM_UP_S = 10.0, 10.0
+_WINDOW_S, _WARM_UP_S = 2.0, 10.0
 _LIVES_S = (0.2, 3.0)
 _AT_ONCE = 1_000
 _DAY = timedelta(days=1)
@@ -88,17 +92,27 @@ async def _pace(storage: Storage, seconds: float) -> float:
 async def _beside_a_drain(storage: Storage, url: str, queues: Sequence[str]) -> None:
     with draining(url):
         await asyncio.sleep(_WARM_UP_S)
-        before = await _pace(storage, _WINDOW_S)
         action_id = await _begun(storage, "cancel_jobs", queues)
         driver = _driver(url, action_id)
-        began, count = time.monotonic(), await _counted(storage, DRAINED, "succeeded")
-        await asyncio.to_thread(driver.wait)
-        took = time.monotonic() - began
-        during = (await _counted(storage, DRAINED, "succeeded") - count) / took
-        after = await _pace(storage, _WINDOW_S)
+        # Its first steps follow each other at once.
+        await asyncio.sleep(_WINDOW_S)
+        acting, still, worked = [], [], _WINDOW_S
+        while driver.poll() is None:
+            acting.append(await _pace(storage, _WINDOW_S))
+            worked += _WINDOW_S
+            driver.send_signal(signal.SIGSTOP)
+            still.append(await _pace(storage, _WINDOW_S))
+            driver.send_signal(signal.SIGCONT)
+    # Each window between two others, because a machine is not as fast all the time.
+    pairs = zip(acting[1:], itertools.pairwise(still), strict=False)
+    kept = [2 * during / sum(beside) for during, beside in pairs]
+    if not kept:
+        print("the action was over before anything could be compared", flush=True)
+        return
     print(
-        f"drain before {before:,.0f}, during {during:,.0f}, after {after:,.0f} jobs/s: "
-        f"{2 * during / (before + after):.2f}, the action took {took:.0f} s",
+        f"drain beside the action {median(acting):,.0f}, without {median(still):,.0f} jobs/s, "
+        f"{median(kept):.2f} of {len(kept)} windows, {sum(acting) / sum(still):.2f} of all jobs, "
+        f"the action took {worked:.0f} s",
         flush=True,
     )
 

@@ -1,5 +1,6 @@
 """The doctor's findings: the list of problems, and what that list does not know of queues."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from forge_jobs.model.jobs import Hold, Job, JobStatus
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.shared import Reader
+from forge_jobs.operating.together import all_of
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count
@@ -84,13 +86,15 @@ class _Around:
         self.storage = reader.storage
         self._reader = reader
         self._seen: Seen | None = None
+        self._lock = asyncio.Lock()
 
     async def seen(self) -> Seen:
         """Read what explanations rest on, once."""
-        if self._seen is None:
-            fleet = await self._reader.fleet()
-            self._seen = Seen(fleet=fleet, workers=await self.storage.procs.workers())
-        return self._seen
+        async with self._lock:
+            if self._seen is None:
+                fleet = await self._reader.fleet()
+                self._seen = Seen(fleet=fleet, workers=await self.storage.procs.workers())
+            return self._seen
 
 
 class _Check(Struct, frozen=True, kw_only=True):
@@ -116,7 +120,7 @@ async def examine_queues(reader: Reader) -> list[Finding]:
     found: list[Finding] = []
     for check in _CHECKS:
         concerned = sorted(filter(check.concerns, queues), key=_wait, reverse=True)
-        results = [await check.describe(around, queue) for queue in concerned[:_DESCRIBED]]
+        results = await all_of([check.describe(around, each) for each in concerned[:_DESCRIBED]])
         told = [each for each in results if each is not None]
         if told and len(concerned) > _DESCRIBED:
             more = count(len(concerned) - _DESCRIBED, "queue")

@@ -28,6 +28,7 @@ from forge_jobs.operating.snapshots.store import (
     store_seen,
     with_pools,
 )
+from forge_jobs.operating.together import together
 from forge_jobs.policy.judgement.growth import rolled_up_to
 from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.problem import Problem
@@ -79,9 +80,10 @@ async def read_snapshot(storage: Storage) -> Snapshot:
 
     :raises Unavailable: the store is silent, or the part with pods and schedules
     """
-    fleet = await storage.cron.look()
-    counts = await storage.jobs.counts(ended_at_most=1)
-    aside, report = await read_aside(storage, fleet), await storage.report()
+    fleet, counts, report = await together(
+        storage.cron.look(), storage.jobs.counts(ended_at_most=1), storage.report()
+    )
+    aside = await read_aside(storage, fleet)
     return (await read_looked(storage, fleet, counts, aside, report)).snapshot
 
 

@@ -12,6 +12,7 @@ from forge_jobs.errors import ForgeJobsError
 from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.queues import ENDED_COUNTED, QueueCounts
 from forge_jobs.operating.snapshots.reading import Aside, Looked, read_aside, read_looked
+from forge_jobs.operating.together import together
 from forge_jobs.policy.judgement.problems.problem import Problem
 from forge_jobs.storage.protocols import Storage, StoreReport
 
@@ -186,6 +187,6 @@ class Reader:
 
     async def _look(self) -> Looked:
         with self.visit():
-            fleet, counts = await self.fleet(), await self.counts()
-            aside, report = await self.aside(), await self.report()
+            fleet, counts, report = await together(self.fleet(), self.counts(), self.report())
+            aside = await self.aside()
         return await read_looked(self.storage, fleet, counts, aside, report)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from forge_jobs.clock import duration_us, from_us, to_us
 from forge_jobs.model.failures import check_steps
@@ -23,6 +23,8 @@ WHOLE = ""
 
 FOREVER = 1 << 62
 """The begin of the hour that stands for all time, behind all hours that end or are read."""
+
+_Key = TypeVar("_Key", str, int)
 
 DepthNumbers = tuple[int, int, int, int, int]
 """Due, the oldest in microseconds (-1 for none), granted, running, most workers."""
@@ -96,20 +98,28 @@ def ranges_of(asked: Sequence[SeriesAsked]) -> dict[Range, set[str]]:
 class Record:
     """The parts of a record, or of a gain."""
 
-    counts: Counter[str] = field(default_factory=Counter[str])
-    delay: Counter[int] = field(default_factory=Counter[int])
-    processing: Counter[int] = field(default_factory=Counter[int])
-    total: Counter[int] = field(default_factory=Counter[int])
+    counts: dict[str, int] = field(default_factory=Counter[str])
+    delay: dict[int, int] = field(default_factory=Counter[int])
+    processing: dict[int, int] = field(default_factory=Counter[int])
+    total: dict[int, int] = field(default_factory=Counter[int])
     depth: DepthNumbers | None = None
 
     def add(self, other: "Record", *, counts: bool = True) -> None:
         """Add another record."""
         if counts:
-            self.counts.update(other.counts)
-        self.delay.update(other.delay)
-        self.processing.update(other.processing)
-        self.total.update(other.total)
+            _add(self.counts, other.counts)
+        _add(self.delay, other.delay)
+        _add(self.processing, other.processing)
+        _add(self.total, other.total)
         self.depth = greater(self.depth, other.depth)
+
+
+def _add(numbers: dict[_Key, int], more: Mapping[_Key, int]) -> None:
+    if not numbers:
+        numbers.update(dict(more))
+        return
+    for key, count in more.items():
+        numbers[key] = numbers.get(key, 0) + count
 
 
 Gains = defaultdict[Place, Record]
@@ -216,17 +226,28 @@ def series_of(records: Mapping[tuple[int, int], Record], step: timedelta) -> lis
     Where an hour has no minutes any more, the hour itself is a step.
     """
     width = duration_us(step)
-    steps: defaultdict[tuple[int, int], Record] = defaultdict(Record)
+    steps: dict[tuple[int, int], Record] = {}
     hours = {at - at % HOUR_US for length, at in records if length == MINUTE_US}
     for (length, at), record in records.items():
         if width % HOUR_US == 0:
             if length == HOUR_US:
-                steps[at - at % width, width].add(record)
+                _join(steps, (at - at % width, width), record)
         elif length == MINUTE_US:
-            steps[at - at % width, width].add(record)
+            _join(steps, (at - at % width, width), record)
         elif at not in hours:
-            steps[at, HOUR_US].add(record)
+            _join(steps, (at, HOUR_US), record)
     return [_step(at, length, record) for (at, length), record in sorted(steps.items())]
+
+
+def _join(steps: dict[tuple[int, int], Record], step: tuple[int, int], record: Record) -> None:
+    """Add a record to a step. One that is the only record of its step is not copied."""
+    known = steps.get(step)
+    if known is None:
+        steps[step] = record
+        return
+    both = steps[step] = Record({}, {}, {}, {})
+    both.add(known)
+    both.add(record)
 
 
 def many_of(
@@ -265,9 +286,9 @@ def _step(at: int, length: int, record: Record) -> SeriesStep:
     return SeriesStep(
         at=from_us(at),
         length=HOUR if length == HOUR_US else timedelta(microseconds=length),
-        counts=dict(record.counts),
-        delay=Histogram(dict(record.delay)),
-        processing=Histogram(dict(record.processing)),
-        total=Histogram(dict(record.total)),
+        counts=record.counts,
+        delay=Histogram(record.delay),
+        processing=Histogram(record.processing),
+        total=Histogram(record.total),
         depth=depth,
     )

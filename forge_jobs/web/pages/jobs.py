@@ -13,7 +13,8 @@ from forge_jobs.model.jobs import TERMINAL, JobStatus
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.operating.access import REVEAL_JOB, Right
-from forge_jobs.operating.jobs.documents import JobView
+from forge_jobs.operating.jobs.documents import JobKin, JobView
+from forge_jobs.operating.together import together
 from forge_jobs.operating.words import counted
 from forge_jobs.web.pages import judged
 from forge_jobs.web.pages.deeds import offered_for_jobs
@@ -131,25 +132,29 @@ def _log_address(visit: Visit, job: JobView) -> str:
     return link(visit.root, "api", "v1", "jobs", job.id, "logs")
 
 
+async def _kin(visit: Visit, job_id: str) -> JobKin | None:
+    """Return the relatives of a job. None where their server is silent: the job is shown all the
+    same."""
+    try:
+        return await visit.operator.job_kin(job_id, limit=LISTED)
+    except Unavailable:
+        return None
+
+
 async def job_page(visit: Visit) -> Shown:
     """Show all of one job."""
     job_id = visit.name("job_id")
-    job = await visit.operator.get_job(job_id)
-    why = await visit.operator.explain_job(job_id)
-    life = await visit.operator.job_timeline(job_id)
+    job, why, life, kin, fleet = await together(
+        visit.operator.get_job(job_id),
+        visit.operator.explain_job(job_id),
+        visit.operator.job_timeline(job_id),
+        _kin(visit, job_id),
+        visit.reader.fleet(),
+    )
     log = None
     if visit.actor.access.payloads and job.attempt:
         log = await visit.operator.job_log(job_id, limit=_LINES)
-    fleet = await visit.reader.fleet()
     pods = {each.pod.host_id: each.pod.label for each in fleet.pods}
-    try:
-        family, is_silent = (
-            family_of(job, await visit.operator.job_kin(job_id, limit=LISTED)),
-            False,
-        )
-    except Unavailable:
-        # A job whose relatives are on a silent server is shown all the same.
-        family, is_silent = None, True
     return Shown(
         template="job.html",
         title=f"{job.kind} {job.id[-6:]}",
@@ -169,8 +174,8 @@ async def job_page(visit: Visit) -> Shown:
             "result": None if job.result is None else pretty(job.result),
             "strip": strip_of(life, visit.now),
             "life": life,
-            "family": family,
-            "kin_silent": is_silent,
+            "family": family_of(job, kin) if kin else None,
+            "kin_silent": kin is None,
             "code": _code(visit, job),
             "group": next((each.error_group for each in reversed(job.errors)), ""),
             "pods": pods,

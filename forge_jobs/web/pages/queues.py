@@ -12,6 +12,7 @@ from forge_jobs.operating.access import Right
 from forge_jobs.operating.settings.documents import QueueView
 from forge_jobs.operating.settings.queues import read_queues
 from forge_jobs.operating.snapshots.objectives import ObjectiveView
+from forge_jobs.operating.together import together
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.percentiles import percentile, total_seconds
 from forge_jobs.web.pages.board import read_rows, with_objectives
@@ -80,10 +81,14 @@ async def queue_page(visit: Visit) -> Shown:
         raise NotFound(f"there is no queue {name!r}; forge-jobs queues list names all")
     params = visit.request.query_params.items()
     given = {key: value for key, value in params if key not in ("at", *FIELDS)}
-    over, _ = await over_time(visit, span_of(given, visit.now), name)
     waiting = JobFilter(queues=(name,), statuses=(JobStatus.PENDING, JobStatus.FAILED))
-    page = await visit.operator.list_jobs(waiting, order="due", limit=_LISTED)
-    lines = await visit.operator.queue_settings(name)
+    (over, _), page, lines, outlook, kinds = await together(
+        over_time(visit, span_of(given, visit.now), name),
+        visit.operator.list_jobs(waiting, order="due", limit=_LISTED),
+        visit.operator.queue_settings(name),
+        outlook_of(visit, mine[0]),
+        _kinds(visit, name),
+    )
     objective = None
     if queue.settings.objective:
         stands = (await visit.operator.list_objectives()).objectives
@@ -99,10 +104,10 @@ async def queue_page(visit: Visit) -> Shown:
             "deeds": _deeds(visit, queue),
             "figures": _figures(visit, queue),
             **over,
-            "outlook": await outlook_of(visit, mine[0]),
+            "outlook": outlook,
             "settings": settings_of(lines),
             "is_declared": lines.is_declared,
-            "kinds": await _kinds(visit, name),
+            "kinds": kinds,
             "objective": _objective(objective) if objective else None,
             "may_set": visit.actor.access.allows("set_queue"),
             "waiting": page.jobs,

@@ -1,6 +1,6 @@
 """Series of queues, kinds and the whole store: written from what pods count, read in steps."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -209,8 +209,8 @@ def _record(parts: _Parts) -> Record:
     )
 
 
-def _counted(flat: Sequence[Any]) -> Counter[Any]:
-    return Counter(dict(zip(flat[::2], map(int, flat[1::2]), strict=True)))
+def _counted(flat: Sequence[Any]) -> dict[Any, int]:
+    return dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
 
 
 def _depth(numbers: Sequence[int]) -> DepthNumbers | None:

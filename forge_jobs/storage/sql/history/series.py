@@ -1,6 +1,6 @@
 """Series of queues, kinds and the whole store: written from what pods count, read in steps."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -164,10 +164,10 @@ def _json(counts: Mapping[Any, int]) -> str:
 def _record(row: Any) -> Record:
     queue = row.queue
     return Record(
-        Counter(names_of(queue, row.counts)),
-        Counter(counts_of(queue, row.delay)),
-        Counter(counts_of(queue, row.processing)),
-        Counter(counts_of(queue, row.total)),
+        names_of(queue, row.counts),
+        counts_of(queue, row.delay),
+        counts_of(queue, row.processing),
+        counts_of(queue, row.total),
         _depth(row.depth),
     )
 
