@@ -1,6 +1,7 @@
 """Reads that are made at once."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from forge_jobs.errors import Unavailable
@@ -17,7 +18,7 @@ class Calls:
 
     async def call(self, name: str) -> str:
         self.noted.append(f"{name} begins")
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         self.noted.append(f"{name} ends")
         return name
 
