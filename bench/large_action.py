@@ -1,7 +1,7 @@
 """An action on many jobs beside a drain: ``python -m bench.large_action``.
 
-Prints what a drain keeps of its pace while a driver cancels 100,000 waiting jobs: the driver works
-and is stopped in turn, two seconds each, and its windows are compared with those beside them.
+Prints what a drain keeps of the pace while a driver cancels 100,000 waiting jobs: the driver works
+and is stopped in turn, two seconds each, and windows with work are compared with those beside them.
 Then requeues the same jobs by drivers that are killed at ten random instants, and checks that each
 job was changed once and that the counters are exact.
 """
@@ -94,7 +94,7 @@ async def _beside_a_drain(storage: Storage, url: str, queues: Sequence[str]) -> 
         await asyncio.sleep(_WARM_UP_S)
         action_id = await _begun(storage, "cancel_jobs", queues)
         driver = _driver(url, action_id)
-        # Its first steps follow each other at once.
+        # The first steps follow each other at once.
         await asyncio.sleep(_WINDOW_S)
         acting, still, worked = [], [], _WINDOW_S
         while driver.poll() is None:
