@@ -41,7 +41,8 @@ async def main() -> None:
         await open_storage(url) as storage,
         QueueRuntime(storage, handlers).with_queues("default").start() as handle,
     ):
-        with sentry_sdk.start_transaction(name="POST /orders"):
+        # As an integration of a web framework: each request has a scope of its own.
+        with sentry_sdk.isolation_scope(), sentry_sdk.start_transaction(name="POST /orders"):
             outcome = await handle.enqueue(charge.request(7))
         try:
             await handle.result(outcome.job_id, timeout=30)

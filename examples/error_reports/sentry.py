@@ -25,6 +25,8 @@ async def processing(ctx: JobContext) -> AsyncIterator[None]:
 
 def report(ctx: JobContext, end: RunEnd) -> None:
     with sentry_sdk.isolation_scope() as scope:
+        # Tasks of a pod share a scope: its span may be the statement of another task.
+        sentry_sdk.get_current_scope().span = None
         sentry_sdk.continue_trace(dict(ctx.trace))
         scope.set_tags({"job.kind": ctx.kind, "job.queue": ctx.queue, "job.cause": end.cause})
         scope.set_context("job", {"id": ctx.job_id, "attempt": ctx.attempt, "status": end.status})

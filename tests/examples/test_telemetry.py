@@ -11,10 +11,22 @@ from tests.support import backends
 pytestmark = [pytest.mark.processes, pytest.mark.anyio]
 
 
+_AMID_A_STATEMENT = """
+import runpy, sentry_sdk
+from sentry_sdk.tracing import Span
+
+sentry_sdk.get_current_scope().span = Span(op="db", name="a statement of another task")
+runpy.run_path("charges.py", run_name="__main__")
+"""
+"""Runs a program in whose scope the statement of another task goes on. Sentry makes a span of each
+statement, and tasks that are started together share their scope."""
+
+
 async def lines_of(example: str, program: str, backend: str, folder: Path) -> list[str]:
-    """Run a program on a store, and return what the program prints."""
+    """Run a program, by its file or as text, on a store, and return what the program prints."""
     url = await backends.url_of(backend, folder)
-    done = copied(example, folder, FORGE_STORAGE_URL=url).run(sys.executable, program)
+    how = (program,) if program.endswith(".py") else ("-c", program)
+    done = copied(example, folder, FORGE_STORAGE_URL=url).run(sys.executable, *how)
     await backends.forget(backend, folder)
     assert done.returncode == 0, done.stderr
     return [line.rstrip() for line in done.stdout.splitlines()]
@@ -40,18 +52,23 @@ async def test_consumer_spans_are_linked_to_producer_spans(backend: str, tmp_pat
 async def test_failed_attempts_are_events_in_the_trace_of_the_enqueue(
     backend: str, tmp_path: Path
 ) -> None:
-    lines = await lines_of("error_reports", "charges.py", backend, tmp_path)
+    _are_of_one_trace(await lines_of("error_reports", "charges.py", backend, tmp_path))
+
+
+async def test_no_event_is_in_the_trace_of_a_statement_of_another_task(tmp_path: Path) -> None:
+    _are_of_one_trace(await lines_of("error_reports", _AMID_A_STATEMENT, "sqlite", tmp_path))
+
+
+def _are_of_one_trace(lines: list[str]) -> None:
     printed = [line for line in lines if line.startswith(("transaction", "warning", "error"))]
-    _, trace = printed[0].rsplit(" ", 1)
-    assert sorted(printed) == sorted(
-        [
-            f"transaction POST /orders {trace}",
-            f"transaction card.charge {trace}",
-            f"warning ConnectionError no answer for order 7 1 {trace}",
-            f"transaction card.charge {trace}",
-            f"error ConnectionError no answer for order 7 2 {trace}",
-        ]
-    )
+    assert len({line.rsplit(" ", 1)[-1] for line in printed}) == 1, "\n".join(lines)
+    assert sorted(line.rsplit(" ", 1)[0] for line in printed) == [
+        "error ConnectionError no answer for order 7 2",
+        "transaction POST /orders",
+        "transaction card.charge",
+        "transaction card.charge",
+        "warning ConnectionError no answer for order 7 1",
+    ], "\n".join(lines)
 
 
 def test_the_integration_of_sentry_has_less_than_40_lines() -> None:
