@@ -63,14 +63,14 @@ _IN_SQL = (
     _sql(
         "cooldown: the window lasts a microsecond longer",
         "unique_windows",
-        '    unique_windows.c.ends_at > bindparam("now"),\n    # The',
-        '    unique_windows.c.ends_at >= bindparam("now"),\n    # The',
+        '    unique_windows.c.ends_at > bindparam("now"),\n)\n_CLOSE',
+        '    unique_windows.c.ends_at >= bindparam("now"),\n)\n_CLOSE',
     ),
     _sql(
         "cooldown: a window of the future counts",
         "unique_windows",
-        '    unique_windows.c.opened_at <= bindparam("now"),\n)\n_CLOSE',
-        "    unique_windows.c.opened_at == unique_windows.c.opened_at,\n)\n_CLOSE",
+        "for key, row in found.items() if row.opened_at <= now\n",
+        "for key, row in found.items()\n",
     ),
     _sql(
         "debounce: at_most counts from the request",
@@ -112,8 +112,8 @@ _IN_SQL = (
     _sql(
         "replace: of one call a due job goes to the back",
         "unique_windows",
-        "_with_content(earlier, request, due if is_given else None)",
-        "_with_content(earlier, request, None)",
+        "with_content(earlier, request, due if is_given else None)",
+        "with_content(earlier, request, None)",
     ),
     _sql(
         "replace: of one call a job that is due now moves ahead",

@@ -206,10 +206,17 @@ async def test_a_server_whose_memory_is_nearly_used() -> None:
             assert await look(storage, Code.STORE_FULL) is None
             payload = '{"text":"' + "x" * 10_000 + '"}'
             await storage.jobs.enqueue([new_job(payload=payload) for _ in range(500)])
-            used = (await storage.report()).memory_bytes or 0
-            server.command("CONFIG", "SET", "maxmemory", str(round(used / 0.95)))
             before = await storage.cron.now()
-            problem = await seen(storage, Code.STORE_FULL)
+
+            async def seen_when_nearly_used() -> Problem | None:
+                # The server gives memory back that the enqueue took, some seconds later.
+                used = (await storage.report()).memory_bytes or 0
+                server.command("CONFIG", "SET", "maxmemory", str(round(used / 0.95)))
+                return await look(storage, Code.STORE_FULL)
+
+            problem = await wait_until(
+                seen_when_nearly_used, description="store_full is seen", timeout=PATIENT
+            )
             assert before <= problem.since <= await storage.cron.now()
             assert "are used." in problem.evidence
             assert "Make room" in problem.action

@@ -121,6 +121,28 @@ async def test_a_key_that_is_freed_while_many_want_it_is_never_held_twice(storag
     assert set(ended) <= set(stored)
 
 
+async def test_a_window_that_opened_while_a_call_was_on_its_way_counts(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job of the window may have run before the call looks."""
+    lease = await register(storage)
+    opener = await enqueue_one(storage, unique=Unique("k", "cooldown", timedelta(hours=2)))
+    ended = Finalization((await claim_one(storage, lease)).claim, done())
+    assert await storage.jobs.finalize([ended]) == [True]
+    monkeypatch.setattr(Tx, "now", _AnHourAgo(), raising=False)
+    late = new_job(unique=Unique("k", "cooldown", timedelta(hours=2)))
+    [outcome] = await storage.jobs.enqueue([late])
+    assert (outcome.job_id, outcome.deduplicated) == (opener, True)
+
+
+class _AnHourAgo:
+    """As transactions read the clock that then take an hour until they look at keys."""
+
+    def __get__(self, tx: Tx, owner: object = None) -> int:
+        now = tx.__dict__["now"] = tx.flavor.now_us(tx.connection) - 3_600_000_000
+        return now
+
+
 async def test_an_open_transaction_of_a_caller_starves_no_beat(url: str) -> None:
     clock = ManualClock()
     async with await open_storage(url, clock=clock) as storage:
@@ -262,13 +284,16 @@ async def test_a_taker_that_waited_for_another_takes_as_of_its_own_time(url: str
 
 
 async def test_an_end_behind_a_lock_that_is_never_given_up_is_to_be_sent_again(url: str) -> None:
-    async with await open_storage(with_options(url, timeout=1)) as storage:
+    async with (
+        await open_storage(url) as storage,
+        await open_storage(with_options(url, timeout=1)) as impatient,
+    ):
         lease = await register(storage)
         await enqueue_one(storage)
         claimed = await claim_one(storage, lease)
         async with raw(url) as connection, connection.transaction():
             await connection.execute("SELECT 1 FROM forge_jobs FOR UPDATE")
-            assert await storage.jobs.finalize([Finalization(claimed.claim, done())]) == [None]
+            assert await impatient.jobs.finalize([Finalization(claimed.claim, done())]) == [None]
         assert await storage.jobs.finalize([Finalization(claimed.claim, done())]) == [True]
 
 

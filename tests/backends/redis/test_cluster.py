@@ -99,27 +99,31 @@ async def test_a_script_waits_while_the_keys_of_its_slot_are_on_their_way(
     assert ended == [1]
 
 
-async def test_a_move_that_takes_too_long_is_unavailable(cluster: RedisCluster) -> None:
-    async with opened(cluster.url, timeout=1) as database:
+async def test_a_move_that_takes_too_long_is_unavailable(
+    database: Database, cluster: RedisCluster
+) -> None:
+    async with opened(cluster.url, timeout=1) as impatient:
         base = database.keys.queue("slow")
         await note(database, base)
         move = Move(cluster, key_slot(base.encode()))
         move.begin()
         with pytest.raises(Unavailable):
-            await look(database, base)
+            await look(impatient, base)
         move.end()
         assert len(await look(database, base)) == 1
 
 
-async def test_a_command_to_a_frozen_server_is_sent_once(cluster: RedisCluster) -> None:
-    async with opened(cluster.url, timeout=1) as database:
+async def test_a_command_to_a_frozen_server_is_sent_once(
+    database: Database, cluster: RedisCluster
+) -> None:
+    async with opened(cluster.url, timeout=1) as impatient:
         key = database.keys.queue("frozen") + ":number"
         await database.commands([("INCR", key)])
         node = owner(cluster, key_slot(key.encode()))
         os.kill(node.process_id, signal.SIGSTOP)
         try:
             with pytest.raises(Unavailable):
-                await database.commands([("INCR", key)])
+                await impatient.commands([("INCR", key)])
         finally:
             os.kill(node.process_id, signal.SIGCONT)
         # The server answers again at once, and has run the command once.

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import Row
 
 from forge_jobs.clock import duration_us, from_us, to_us
@@ -22,7 +23,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
-from forge_jobs.model.unique.keys import is_following, key_of
+from forge_jobs.model.unique.keys import REPLACED, is_following, key_of
 from forge_jobs.storage.salvage import UNREADABLE, Fields
 
 JobRow = Row[Any]
@@ -101,6 +102,20 @@ def due_at(request: NewJob, now: int) -> int:
     if request.delay is not None:
         return now + duration_us(request.delay)
     return now if request.run_at is None else to_us(request.run_at)
+
+
+def with_content(earlier: NewJob, request: NewJob, due: int | None) -> NewJob:
+    """Return the earlier request of a call with the content of a later one with the same key."""
+    if due is not None:
+        request = structs.replace(request, run_at=from_us(due), delay=None)
+    return structs.replace(
+        request,
+        id=earlier.id,
+        unique=earlier.unique,
+        after=earlier.after,
+        schedule=earlier.schedule,
+        fingerprint=earlier.fingerprint or REPLACED,
+    )
 
 
 def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str, object]:

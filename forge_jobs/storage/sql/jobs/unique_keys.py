@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import Row, bindparam, or_, select, text, update
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus, NewJob, Unique
 from forge_jobs.model.unique.keys import (
@@ -28,7 +28,7 @@ from forge_jobs.model.unique.keys import (
     places_of,
 )
 from forge_jobs.storage.sql.base.job_columns import REPLACED_WITH
-from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
+from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values, with_content
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
@@ -68,18 +68,18 @@ _REPLACE = (
     .where(jobs.c.id == bindparam("job"))
     .values(hold=None, **{name: bindparam(f"new_{name}") for name in REPLACED_WITH})
 )
-_WINDOWS = select(unique_windows.c.unique_key, unique_windows.c.job_id).where(
+_WINDOWS = select(
+    unique_windows.c.unique_key, unique_windows.c.job_id, unique_windows.c.opened_at
+).where(
     unique_windows.c.queue == bindparam("queue"),
     one_of(unique_windows.c.unique_key, "keys"),
     unique_windows.c.ends_at > bindparam("now"),
-    # The clock was set back behind a window that opens in the future.
-    unique_windows.c.opened_at <= bindparam("now"),
 )
 _CLOSE_WINDOW = unique_windows.delete().where(
     unique_windows.c.queue == bindparam("of"),
     unique_windows.c.unique_key == bindparam("with_key"),
     or_(
-        unique_windows.c.ends_at <= bindparam("now"), unique_windows.c.opened_at > bindparam("now")
+        unique_windows.c.ends_at <= bindparam("now"), unique_windows.c.opened_at == bindparam("at")
     ),
 )
 _REPLACEMENTS = select(replacements.c.request_id, replacements.c.job_id).where(
@@ -121,6 +121,7 @@ class Keys:
         self._changes: dict[JobId, dict[str, Any]] = {}
         self._begun: set[JobId] = set()
         self._windows: dict[Key, JobId] = {}
+        self._ahead: dict[Key, int] = {}
         self._opened: dict[Key, NewJob] = {}
         self._merged: dict[JobId, JobId] = {}
         self._noted: list[dict[str, Any]] = []
@@ -145,7 +146,21 @@ class Keys:
             self._lock(keyed, requests)
         cooling = {(one.queue, unique.key) for one, unique in keyed if unique.mode == "cooldown"}
         if cooling:
-            self._windows = _windows(tx, cooling)
+            self._look_at_windows(cooling)
+
+    def _look_at_windows(self, keys: Iterable[Key]) -> None:
+        """Read which windows last. One that opens in the future is from before a clock step.
+
+        While this call was on the way another one may have opened a window later than ``tx.now``,
+        and the job of that window may have run: the clock is read once more.
+        """
+        found, now = _windows(self._tx, keys), self._tx.now
+        if any(row.opened_at > now for row in found.values()):
+            now = self._tx.flavor.now_us(self._tx.connection)
+        self._windows = {
+            key: JobId(row.job_id) for key, row in found.items() if row.opened_at <= now
+        }
+        self._ahead = {key: row.opened_at for key, row in found.items() if row.opened_at > now}
 
     def _lock(self, keyed: Sequence[tuple[NewJob, Unique]], requests: Sequence[NewJob]) -> None:
         """Lock the jobs that may change, end or be followed, and the parents that the call names.
@@ -258,7 +273,7 @@ class Keys:
         if earlier is not None:
             # A request without a time of its own stays one, where the job is due from now on.
             is_given = request.run_at is not None or due < tx.now
-            accepted[target.id] = _with_content(earlier, request, due if is_given else None)
+            accepted[target.id] = with_content(earlier, request, due if is_given else None)
             return
         if target.has_run:
             self._begun.add(target.id)
@@ -298,7 +313,8 @@ class Keys:
         tx, unique = self._tx, request.unique
         assert unique is not None
         queue, name = key
-        tx.execute(_CLOSE_WINDOW, {"of": queue, "with_key": name, "now": tx.now})
+        over = {"of": queue, "with_key": name, "now": tx.now, "at": self._ahead.get(key)}
+        tx.execute(_CLOSE_WINDOW, over)
         window = {
             "queue": queue,
             "unique_key": name,
@@ -346,19 +362,6 @@ def _due(request: NewJob, target: Holder, now: int) -> int:
     return min(target.run_at, now) if isinstance(target.run_at, int) else now
 
 
-def _with_content(earlier: NewJob, request: NewJob, due: int | None) -> NewJob:
-    if due is not None:
-        request = structs.replace(request, run_at=from_us(due), delay=None)
-    return structs.replace(
-        request,
-        id=earlier.id,
-        unique=earlier.unique,
-        after=earlier.after,
-        schedule=earlier.schedule,
-        fingerprint=earlier.fingerprint or REPLACED,
-    )
-
-
 def _key_of(request: NewJob) -> Key:
     assert request.unique is not None
     return request.queue, key_of(request.unique.key)
@@ -377,12 +380,12 @@ def key_holders(tx: Tx, pairs: Iterable[Key]) -> dict[Key, list[Row[Any]]]:
     return found
 
 
-def _windows(tx: Tx, keys: Iterable[Key]) -> dict[Key, JobId]:
+def _windows(tx: Tx, keys: Iterable[Key]) -> dict[Key, Row[Any]]:
     by_queue: defaultdict[str, list[str]] = defaultdict(list)
     for queue, key in sorted(keys):
         by_queue[queue].append(key)
     return {
-        (queue, row.unique_key): JobId(row.job_id)
+        (queue, row.unique_key): row
         for queue, names in by_queue.items()
         for portion in portions(names)
         for row in tx.execute(_WINDOWS, {"queue": queue, "keys": portion, "now": tx.now})
