@@ -23,7 +23,7 @@ statement, and tasks that are started together share their scope."""
 
 
 async def lines_of(example: str, program: str, backend: str, folder: Path) -> list[str]:
-    """Run a program, by its file or as text, on a store, and return what the program prints."""
+    """Run a program, a file or a text, on a store, and return what the program prints."""
     url = await backends.url_of(backend, folder)
     how = (program,) if program.endswith(".py") else ("-c", program)
     done = copied(example, folder, FORGE_STORAGE_URL=url).run(sys.executable, *how)
