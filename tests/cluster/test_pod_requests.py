@@ -1,6 +1,7 @@
 """Requests to real worker processes: under load, frozen, killed, and many."""
 
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ async def test_a_pod_that_is_killed_between_hearing_and_answering_leaves_an_unan
 
 @pytest.mark.daily
 async def test_of_a_hundred_pods_each_hears_of_its_own_request_alone(storage: Storage) -> None:
-    leases = [await register(storage) for _ in range(100)]
+    leases = [await register(storage, lease_for=timedelta(hours=1)) for _ in range(100)]
     asked = {}
     for lease in leases[::2]:
         request = await storage.procs.ask_pod(lease.host_id, PodVerb.QUIET, request_id=new_job_id())

@@ -101,7 +101,7 @@ async def test_ends_of_parents_and_of_their_children_never_wait_in_a_circle(
     storage: Storage, url: str
 ) -> None:
     dice = random.Random(SEED)
-    lease = await register(storage)
+    lease = await register(storage, lease_for=timedelta(hours=1))
     for _ in range(6):
         parents = [new_job() for _ in range(60)]
         await storage.jobs.enqueue(parents)

@@ -191,10 +191,14 @@ async def test_a_claim_costs_the_same_whatever_stands_in_front(
     await register(storage, kinds=("other",), lease_for=LONG)
 
     async def cost() -> int:
-        await storage.jobs.enqueue([new_job(priority=5) for _ in range(10)])
-        await meter.reset()
-        assert len(await claim(storage, lease, limit=10)) == 10
-        return (await meter.read()).inner
+        # The less of two: what a connection says as it is made counts too.
+        costs = []
+        for _ in range(2):
+            await storage.jobs.enqueue([new_job(priority=5) for _ in range(10)])
+            await meter.reset()
+            assert len(await claim(storage, lease, limit=10)) == 10
+            costs.append((await meter.read()).inner)
+        return min(costs)
 
     async def put_in_front(number: int) -> None:
         for priority in (-1, 0):
