@@ -12,7 +12,6 @@ import pytest
 from tests.cli.test_web import serving
 from tests.support.backends import pass_on, url_of
 
-_STORES = ("sqlite", "postgres", "redis", "redis-cluster")
 _FEW, _MANY = 3, 100
 """Drawn requests of one operation, beside those that cover each constraint of the document."""
 
@@ -59,13 +58,15 @@ def _run(backend: str, folder: Path, examples: int) -> int:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("backend", ["postgres", "redis"])
+@pytest.mark.parametrize(
+    "backend", ["postgres", "redis", pytest.param("redis-cluster", marks=pytest.mark.long)]
+)
 def test_no_request_meets_a_defect_or_leaves_the_document(backend: str, tmp_path: Path) -> None:
     assert _run(backend, tmp_path, _FEW) > 100
 
 
 @pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize("backend", _STORES)
-def test_5000_requests_meet_no_defect(backend: str, tmp_path: Path) -> None:
-    assert _run(backend, tmp_path, _MANY) >= 5_000
+def test_5000_requests_meet_no_defect(tmp_path: Path) -> None:
+    # The requests are the same for each store, and what differs between stores the few show.
+    assert _run("sqlite", tmp_path, _MANY) >= 5_000
