@@ -80,9 +80,9 @@ async def read_snapshot(storage: Storage) -> Snapshot:
 
     :raises Unavailable: the store is silent, or the part with pods and schedules
     """
-    fleet, counts, report = await together(
-        storage.cron.look(), storage.jobs.counts(ended_at_most=1), storage.report()
-    )
+    fleet, counts = await together(storage.cron.look(), storage.jobs.counts(ended_at_most=1))
+    # Alone, since the report tells of open transactions, and must not tell of those of this look.
+    report = await storage.report()
     aside = await read_aside(storage, fleet)
     return (await read_looked(storage, fleet, counts, aside, report)).snapshot
 

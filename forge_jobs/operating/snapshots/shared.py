@@ -187,6 +187,8 @@ class Reader:
 
     async def _look(self) -> Looked:
         with self.visit():
-            fleet, counts, report = await together(self.fleet(), self.counts(), self.report())
+            fleet, counts = await together(self.fleet(), self.counts())
+            # Alone, as in read_snapshot.
+            report = await self.report()
             aside = await self.aside()
         return await read_looked(self.storage, fleet, counts, aside, report)
