@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from forge_jobs.clients.blocking import SyncJobClient as SyncJobClient
 from forge_jobs.clients.bulk import BulkTotals as BulkTotals
 from forge_jobs.clients.client import JobClient as JobClient
+from forge_jobs.clients.flows.plans import EnqueuedGroup as EnqueuedGroup
+from forge_jobs.clients.flows.plans import Group as Group
+from forge_jobs.clients.flows.plans import GroupState as GroupState
 from forge_jobs.config import RuntimeSettings as RuntimeSettings
 from forge_jobs.errors import ConfigError as ConfigError
 from forge_jobs.errors import Conflict as Conflict
@@ -83,6 +86,7 @@ from forge_jobs.storage.opening import open_storage as open_storage
 from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
+    from forge_jobs.clients.grouping import group_handlers as group_handlers
     from forge_jobs.clients.schedules import schedule as schedule
     from forge_jobs.commands.handlers import CommandResult as CommandResult
     from forge_jobs.commands.handlers import command_handlers as command_handlers
@@ -111,6 +115,7 @@ _LAZY = {
     "WarmPool": "forge_jobs.commands.warm_pool",
     "command_handlers": "forge_jobs.commands.handlers",
     "echo_handlers": "forge_jobs.commands.handlers",
+    "group_handlers": "forge_jobs.clients.grouping",
     "schedule": "forge_jobs.clients.schedules",
 }
 
@@ -145,11 +150,14 @@ __all__ = [
     "EnqueueOptions",
     "EnqueueOutcome",
     "EnqueueRequest",
+    "EnqueuedGroup",
     "Exponential",
     "Failed",
     "Fixed",
     "Forbidden",
     "ForgeJobsError",
+    "Group",
+    "GroupState",
     "Handler",
     "HandlerRegistry",
     "Injected",
@@ -210,6 +218,7 @@ __all__ = [
     "command_handlers",
     "dead_letter_of",
     "echo_handlers",
+    "group_handlers",
     "load_registry",
     "open_storage",
     "prefix_router",

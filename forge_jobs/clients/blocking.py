@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Unpack, overload
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
+from forge_jobs.clients.flows.blocking import SyncFlowCalls
 from forge_jobs.clients.following import LogFollower
 from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.clients.routes import NotLookedUp
@@ -70,7 +71,7 @@ def run_by_hand(coroutine: Coroutine[Any, Any, T]) -> T:
     )
 
 
-class SyncJobClient:
+class SyncJobClient(SyncFlowCalls):
     """``JobClient`` in blocking calls, from any thread. The same names, errors and meanings.
 
     Calls run on an event loop in a separate thread, started by the first call and closed at the

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, Unpack
 from forge_jobs import stop_points
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals, in_batches
+from forge_jobs.clients.flows.calls import FlowCalls
 from forge_jobs.clients.forecasts import explained
-from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import (
     AwaitedJobs,
     decrypted_job,
@@ -50,7 +50,7 @@ R = TypeVar("R")
 _Unit = tuple[NewJob, ...]
 
 
-class ClientCalls(ListCalls):
+class ClientCalls(FlowCalls):
     """The methods of every client, in the event loop of its first use. See ``JobClient``."""
 
     def __init__(

@@ -39,7 +39,7 @@ MAX_PARENTS = 10_000
 _OURS = "forge_jobs."
 
 _NO_DEFAULTS = HandlerOptions()
-_ON_FAILURE = ("cancel", "continue", "hold")
+_ON_FAILURE = ("cancel", "continue", "hold", "note")
 
 # The names of a request's fields beside its payload. Then the same without those that are a new
 # dictionary in each request.

@@ -26,6 +26,34 @@ class EdgeState(StrEnum):
     the parent after a requeue."""
     SETTLED = "settled"
     """The child need not wait for the parent."""
+    DEAD = "dead"
+    """Settled: the parent ended so, and the edge says ``note``."""
+    CANCELLED = "cancelled"
+    """Settled: the parent ended so, and the edge says ``note``."""
+
+    @property
+    def waits(self) -> bool:
+        """True while the child has to wait for the parent."""
+        return self in WAITING
+
+
+WAITING = (EdgeState.OPEN, EdgeState.HELD)
+"""The states in which the child waits."""
+
+
+class Tally(Struct, frozen=True):
+    """How many parents of one job are in each state. See ``KinStore.tallies``.
+
+    :param settled: done, or no longer waited for
+    :param dead: of edges that say ``note``
+    :param cancelled: likewise
+    """
+
+    open: int = 0
+    held: int = 0
+    settled: int = 0
+    dead: int = 0
+    cancelled: int = 0
 
 
 class Relative(Struct, frozen=True, kw_only=True):
@@ -33,8 +61,8 @@ class Relative(Struct, frozen=True, kw_only=True):
 
     :param queue: "" when the job is no longer stored, as ``kind``
     :param status: None when the job is no longer stored
-    :param on_failure: what a failure of the parent means for the child: ``cancel``, ``continue`` or
-        ``hold``
+    :param on_failure: what a failure of the parent means for the child: ``cancel``, ``continue``,
+        ``hold`` or ``note``
     :param edge: the state of the parent for the child
     """
 
@@ -86,6 +114,10 @@ def edge_of_requeued(
     """
     if parent in ACTIVE:
         return EdgeState.OPEN
+    if on_failure == "note" and parent is not JobStatus.DONE:
+        if parent is None:
+            return EdgeState.CANCELLED if state.waits else state
+        return EdgeState(parent.value)
     if JobStatus.DONE is parent or state is EdgeState.SETTLED or on_failure == "continue":
         return EdgeState.SETTLED
     if parent is None and on_failure != "hold":

@@ -136,11 +136,12 @@ class After(Struct, frozen=True):
     """An edge to a parent job, and what the parent's failure means for this job.
 
     :param on_failure: when the parent ends dead or cancelled: ``cancel`` this job too,
-        ``continue`` as after a success, or ``hold`` this job blocked for an operator
+        ``continue`` as after a success, ``hold`` this job blocked for an operator, or ``note`` how
+        the parent ended and go on, as groups do
     """
 
     job_id: JobId
-    on_failure: Literal["cancel", "continue", "hold"] = "cancel"
+    on_failure: Literal["cancel", "continue", "hold", "note"] = "cancel"
 
 
 class NewJob(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
 
 _ZERO = timedelta(0)
+_NOTED = ("dead", "cancelled")
 _DIGITS = 19
 
 OCCURRENCE = "forge_jobs.occurrence"
@@ -147,11 +149,19 @@ class Delivery(Struct, frozen=True):
     """The effect of a handover on its child.
 
     :param action: ``settle`` the edge (the child becomes pending with its last one),
-        ``cancel`` the child (cause parent_failed), or ``hold`` it blocked
+        ``dead`` or ``cancelled`` (the same, and the edge keeps the word), ``cancel`` the child
+        (cause parent_failed), or ``hold`` it blocked
     """
 
     handover: Handover
     action: str
+
+    @property
+    def edge(self) -> EdgeState:
+        """The state of the edge from now on."""
+        if self.action in _NOTED:
+            return EdgeState(self.action)
+        return EdgeState.SETTLED if self.action == "settle" else EdgeState.HELD
 
 
 CLAIM_BYTES = 4 * 1024 * 1024

@@ -15,7 +15,58 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"redis: {name}", _TESTS, (Edit(f"{_REDIS}{file}", old, new),), "redis")
 
 
+_TALLIES = ("tests/conformance/test_tallies.py",)
+
 EDGE_BUGS = (
+    Bug(
+        "a requeue forgets how a parent ended that is gone",
+        _TALLIES,
+        (
+            Edit(
+                "forge_jobs/model/edges.py",
+                "EdgeState.CANCELLED if state.waits else state",
+                "EdgeState.SETTLED",
+            ),
+        ),
+    ),
+    Bug(
+        "a parent that died counts as done",
+        _TALLIES,
+        (Edit(f"{_SQL}jobs/deliveries.py", '"ended": state.value', '"ended": "settled"'),),
+    ),
+    Bug(
+        "a job waits for a parent whose end was noted",
+        _TALLIES,
+        (
+            Edit(
+                f"{_SQL}jobs/deliveries.py",
+                "edges.c.state.in_(WAITING)",
+                "edges.c.state != EdgeState.SETTLED.value",
+            ),
+        ),
+    ),
+    Bug(
+        "redis: a parent that died counts as done",
+        _TALLIES,
+        (Edit(f"{_REDIS}lua/jobs/children/deliver.lua", "dead = 'dead'", "dead = 'settled'"),),
+        "redis",
+    ),
+    Bug(
+        "a group settles as done whatever became of its members",
+        ("tests/runtime/test_groups.py",),
+        (Edit("forge_jobs/clients/grouping.py", "    if state.failed:\n", "    if False:\n"),),
+    ),
+    Bug(
+        "a repeat of a group stores its members again",
+        ("tests/runtime/test_groups.py",),
+        (
+            Edit(
+                "forge_jobs/clients/flows/plans.py",
+                "part_id(whole, number) if request.id is None",
+                "new_job_id() if request.id is None",
+            ),
+        ),
+    ),
     Bug(
         "a requeued child waits for nobody",
         _TESTS,

@@ -353,7 +353,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "an edge on hold counts as settled",
         "children",
         "jobs/children/deliver",
-        "  state = action == 'settle' and 'settled' or 'held'\n",
+        "  state = NOTED[action] or 'held'\n",
         "  state = 'settled'\n",
     ),
     _bug(

@@ -28,7 +28,7 @@ RESTORE_BUGS = (
     _sql(
         "children that went on are no hindrance",
         "requeue",
-        "and_(edges.c.state == EdgeState.SETTLED.value, not_(_was_cancelled_too)),",
+        "and_(edges.c.state.not_in(WAITING), not_(_was_cancelled_too)),",
         "",
     ),
     _sql(
@@ -40,8 +40,8 @@ RESTORE_BUGS = (
     _sql(
         "a child that was cancelled too is one that was told",
         "requeue",
-        "edges.c.state == EdgeState.SETTLED.value, not_(_was_cancelled_too)",
-        "edges.c.state == EdgeState.SETTLED.value",
+        "edges.c.state.not_in(WAITING), not_(_was_cancelled_too)",
+        "edges.c.state.not_in(WAITING)",
     ),
     _redis(
         "what has expired is restored",

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.flows.plans import EnqueuedGroup, Group
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.filters import JobFilter
@@ -70,6 +71,12 @@ class QueueHandle:
     ) -> list[EnqueueOutcome[R]]:
         """Store many jobs, outcomes in their order. As :meth:`JobClient.enqueue_many`."""
         return await self.client.enqueue_many(requests, spread=spread, connection=connection)
+
+    async def enqueue_group(
+        self, group: Group, *, connection: object | None = None
+    ) -> EnqueuedGroup:
+        """Store jobs that belong together. As :meth:`JobClient.enqueue_group`."""
+        return await self.client.enqueue_group(group, connection=connection)
 
     @overload
     async def result(self, job_id: EnqueueOutcome[R], timeout: timedelta | float) -> R: ...

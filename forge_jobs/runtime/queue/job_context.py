@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 
 from forge_jobs.clients.blocking import run_without_loop
-from forge_jobs.clients.parents import Parent, parents_of
+from forge_jobs.clients.flows.parents import Parent, parents_of
 from forge_jobs.errors import Conflict, Locked
 from forge_jobs.handlers.context import JobProgress, RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration

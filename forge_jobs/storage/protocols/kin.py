@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from forge_jobs.model.edges import Kin
+from forge_jobs.model.edges import Kin, Tally
 from forge_jobs.model.ids import JobId
 
 
@@ -25,5 +25,18 @@ class KinStore(Protocol):
         :raises InvalidInput: too many jobs, or a limit out of bounds
         :raises PartlyUnavailable: part of the store is silent. The error has the jobs of which all
             relatives answer
+        """
+        ...
+
+    async def tallies(self, ids: Sequence[JobId]) -> dict[JobId, Tally]:
+        """Return how many parents of each of ``ids`` are in each state, also parents that were
+        removed.
+
+        Without jobs that come after none, or are not stored. One look at the edges of the job, not
+        at the parents.
+
+        :param ids: at most ``MOST_ASKED``
+        :raises InvalidInput: too many jobs
+        :raises PartlyUnavailable: part of the store is silent. The error has the rest
         """
         ...

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from forge_jobs.errors import NotFound, PartlyUnavailable
-from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.edges import EdgeState, Tally
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery, Handover
@@ -76,6 +76,23 @@ async def parents_of(db: Database, children: Sequence[JobId]) -> dict[JobId, tup
                 if parents:
                     found[child] = tuple(sorted(parents))
     if unknown:
+        text = f"the parents of {len(unknown)} jobs are not known: their server does not answer"
+        raise PartlyUnavailable(text, found, unknown)
+    return found
+
+
+async def tallies_of(db: Database, children: Sequence[JobId]) -> dict[JobId, Tally]:
+    """See ``KinStore.tallies``."""
+    queues, unknown = await locate_some(db, children)
+    located = by_base(db, queues)
+    answers, silent = await db.run_some("tallies", located, list[list[int]])
+    found = {
+        child: Tally(*counts)
+        for base, listed in answers.items()
+        for child, counts in zip(located[base], listed, strict=True)
+        if counts
+    }
+    if unknown := unknown.union(*(located[base] for base in silent)):
         text = f"the parents of {len(unknown)} jobs are not known: their server does not answer"
         raise PartlyUnavailable(text, found, unknown)
     return found

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from forge_jobs.errors import Unavailable
-from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.sweeps import Mended, Swept
@@ -123,7 +122,7 @@ class Sweeper:
             for child, flat in found.blocked:
                 for parent, stored in zip(flat[::2], flat[1::2], strict=True):
                     edge = Edge.read(stored)
-                    if edge.state is not EdgeState.SETTLED:
+                    if edge.state.waits:
                         waits[_Wait(queue, child, JobId(parent), edge)] = None
         return list(waits), jobs
 

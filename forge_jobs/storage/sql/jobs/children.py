@@ -6,9 +6,9 @@ An edge stays as long as its child, because a child that is requeued waits again
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, insert, select, text, tuple_, update
+from sqlalchemy import Row, bindparam, delete, func, insert, select, text, tuple_, update
 
-from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.edges import WAITING, EdgeState, Tally
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Handover
@@ -68,8 +68,13 @@ _ADD = insert(handovers).from_select(
 _FORGET_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
 _UNSETTLED = (
     select(edges.c.child_id, edges.c.parent_id, edges.c.state)
-    .where(one_of(edges.c.child_id, "ids"), edges.c.state != EdgeState.SETTLED.value)
+    .where(one_of(edges.c.child_id, "ids"), edges.c.state.in_(WAITING))
     .order_by(edges.c.child_id, edges.c.parent_id)
+)
+_TALLY = (
+    select(edges.c.child_id, edges.c.state, func.count())
+    .where(one_of(edges.c.child_id, "ids"))
+    .group_by(edges.c.child_id, edges.c.state)
 )
 _OLDEST = select(handovers).order_by(handovers.c.id).limit(bindparam("count"))
 
@@ -142,6 +147,15 @@ def parents_of(tx: Tx, children: Iterable[str]) -> dict[JobId, tuple[JobId, ...]
         JobId(child): tuple(JobId(edge.parent_id) for edge in found)
         for child, found in edges_of(tx, children).items()
     }
+
+
+def tallies_of(tx: Tx, children: Iterable[str]) -> dict[JobId, Tally]:
+    """See ``KinStore.tallies``."""
+    found: dict[JobId, dict[str, int]] = {}
+    for ids in portions(children):
+        for child_id, state, number in tx.execute(_TALLY, {"ids": ids}):
+            found.setdefault(JobId(child_id), {})[state] = number
+    return {child: Tally(**counts) for child, counts in found.items()}
 
 
 def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, dict[str, EdgeState]]:

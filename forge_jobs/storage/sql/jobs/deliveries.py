@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import bindparam, case, delete, select, update
 
-from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.edges import WAITING, EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.base.job_rows import JobRow
@@ -36,11 +36,17 @@ _SETTLE = (
     .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
     .values(state=EdgeState.SETTLED.value, link=CUT)
 )
+_NOTE = (
+    update(edges)
+    .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
+    .values(state=bindparam("ended"), link=CUT)
+)
 _HOLD = (
     update(edges)
     .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
     .values(state=EdgeState.HELD.value, link=case((edges.c.link == TOLD, LIVE), else_=CUT))
 )
+_MOVES = {EdgeState.SETTLED: _SETTLE, EdgeState.HELD: _HOLD}
 _CHILDREN = Lockable(
     select(jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.requested_run_at)
     .where(one_of(jobs.c.id, "ids"))
@@ -48,7 +54,7 @@ _CHILDREN = Lockable(
 )
 _AN_OPEN_EDGE = (
     select(edges.c.child_id)
-    .where(edges.c.child_id == jobs.c.id, edges.c.state != EdgeState.SETTLED.value)
+    .where(edges.c.child_id == jobs.c.id, edges.c.state.in_(WAITING))
     .limit(1)
     .scalar_subquery()
 )
@@ -92,7 +98,7 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
         applied += 1
         if one.action == "cancel":
             cancelled[child.id] = None
-        elif one.action == "settle":
+        elif not one.edge.waits:
             settled[child.id] = None
     if cancelled:
         end_waiting(tx, cancelled, Cause.PARENT_FAILED)
@@ -122,11 +128,14 @@ def _move_edges(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
         told = tx.execute(_TOLD_EDGES, {"pairs": pairs}).all()
         moved |= {pair: given[pair] for pair in (child + parent for child, parent in told)}
     for portion in portions(moved):
-        settled = [pair for pair in portion if moved[pair].action == "settle"]
-        held = [pair for pair in portion if moved[pair].action != "settle"]
-        for statement, pairs in ((_SETTLE, settled), (_HOLD, held)):
-            if pairs:
-                tx.execute(statement, {"pairs": pairs})
+        by_state: dict[EdgeState, list[str]] = {}
+        for pair in portion:
+            by_state.setdefault(moved[pair].edge, []).append(pair)
+        for state, pairs in by_state.items():
+            if state in _MOVES:
+                tx.execute(_MOVES[state], {"pairs": pairs})
+            else:
+                tx.execute(_NOTE, {"pairs": pairs, "ended": state.value})
     return [one for pair, one in given.items() if pair in moved]
 
 

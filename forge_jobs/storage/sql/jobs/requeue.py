@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, and_, bindparam, delete, not_, or_, select, update
 
-from forge_jobs.model.edges import EdgeState, edge_of_requeued
+from forge_jobs.model.edges import WAITING, EdgeState, edge_of_requeued
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.storage.sql.base.job_rows import JobRow
@@ -91,7 +91,7 @@ _KNOWN = (
     .where(
         one_of(edges.c.parent_id, "ids"),
         or_(
-            and_(edges.c.state == EdgeState.SETTLED.value, not_(_was_cancelled_too)),
+            and_(edges.c.state.not_in(WAITING), not_(_was_cancelled_too)),
             and_(edges.c.state == EdgeState.HELD.value, _was_given_up),
         ),
     )
@@ -141,7 +141,7 @@ class Relinking:
         self._parents |= dict.fromkeys(requeued, JobStatus.PENDING)
         again = [edge for child in requeued for edge in self._edges.get(child, ())]
         changes = [self._change(edge) for edge in again]
-        waiting = {change["child"] for change in changes if change["new_state"] != "settled"}
+        waiting = {one["child"] for one in changes if EdgeState(one["new_state"]).waits}
         written = [change for change in changes if change["new_link"] != LEFT]
         if written:
             tx.execute(_SET_EDGE, written)
@@ -156,7 +156,7 @@ class Relinking:
         link = CUT
         if edge.parent_id not in self._parents:
             link = LEFT if edge.link == LEFT else CUT
-        elif state is not EdgeState.SETTLED:
+        elif state.waits:
             link = LIVE
         return {
             "child": edge.child_id,

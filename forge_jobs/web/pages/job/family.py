@@ -22,11 +22,15 @@ _SAID_OF_PARENT = {
     EdgeState.OPEN: "has to end first",
     EdgeState.HELD: "ended without success",
     EdgeState.SETTLED: "no longer waited for",
+    EdgeState.DEAD: "ended dead",
+    EdgeState.CANCELLED: "was cancelled",
 }
 _SAID_OF_CHILD = {
     EdgeState.OPEN: "waits for this job",
     EdgeState.HELD: "this job ended without success",
     EdgeState.SETTLED: "waits for this job no more",
+    EdgeState.DEAD: "waits for this job no more",
+    EdgeState.CANCELLED: "waits for this job no more",
 }
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last
@@ -33,8 +32,7 @@ def _deliver(world: World, delivery: Delivery) -> bool:
     if not _can_be_told(world, news):
         return False
     child = world.jobs[news.child_id]
-    settles = delivery.action == "settle"
-    child.edges[news.parent_id].hear(EdgeState.SETTLED if settles else EdgeState.HELD)
+    child.edges[news.parent_id].hear(delivery.edge)
     if child.status is not JobStatus.BLOCKED:
         return False
     if delivery.action == "cancel":

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ERROR_HISTORY, TERMINAL, Cause, Claim, JobStatus
 from forge_jobs.model.transitions import (
@@ -190,7 +189,7 @@ def _finish(world: World, job: ModelJob) -> None:
 
 def settle_if_last(world: World, child: ModelJob) -> None:
     """A blocked job that waits for no parent any more is pending."""
-    if all(edge.state is EdgeState.SETTLED for edge in child.edges.values()):
+    if not any(edge.state.waits for edge in child.edges.values()):
         asked = child.request.run_at or child.request.delay
         child.status, child.cause = JobStatus.PENDING, Cause.PARENTS_SETTLED
         child.due_at = max(child.due_at, world.now) if asked else world.now

@@ -182,7 +182,7 @@ def _restore_refused(world: World, job: ModelJob) -> Refusal | None:
 
 def _knows(child: ModelJob, edge: Edge) -> bool:
     was_cancelled = child.status is JobStatus.CANCELLED
-    if edge.state is EdgeState.SETTLED:
+    if not edge.state.waits:
         return not (was_cancelled and child.cause is Cause.CANCELLED)
     given_up = was_cancelled and child.cause is Cause.PARENT_FAILED
     return edge.state is EdgeState.HELD and given_up
@@ -208,10 +208,10 @@ def _relink(world: World, child: ModelJob) -> None:
         edge.state = _again(world, parent_id, edge) or edge.state
         if parent_id in world.jobs:
             _forget_news(world, child.id, parent_id)
-            edge.link = CUT if edge.state is EdgeState.SETTLED else LIVE
+            edge.link = LIVE if edge.state.waits else CUT
         elif edge.link != LEFT:
             edge.link = CUT
-    if any(edge.state is not EdgeState.SETTLED for edge in child.edges.values()):
+    if any(edge.state.waits for edge in child.edges.values()):
         child.status = JobStatus.BLOCKED
 
 

@@ -58,7 +58,7 @@ class Edge:
         """Deliver a handover."""
         self.state = state
         was_told = self.link == TOLD
-        self.link = LIVE if was_told and state is not EdgeState.SETTLED else CUT
+        self.link = LIVE if was_told and state.waits else CUT
 
 
 @dataclass
@@ -151,7 +151,7 @@ class ModelJob:
         return self.status is JobStatus.IN_PROGRESS and claim == self.claim
 
     def _is_settled(self, edge: Edge) -> bool:
-        return self.status is not JobStatus.BLOCKED or edge.state is EdgeState.SETTLED
+        return self.status is not JobStatus.BLOCKED or not edge.state.waits
 
     def view(self) -> Job:
         """The record that a store must show."""

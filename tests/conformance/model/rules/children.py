@@ -6,7 +6,7 @@ from hypothesis.stateful import precondition, rule
 from forge_jobs.model.transitions import Delivery, Handover
 from tests.conformance.model.program import Program, few
 
-action = st.sampled_from(["settle", "settle", "cancel", "hold"])
+action = st.sampled_from(["settle", "settle", "cancel", "hold", "dead", "cancelled"])
 
 
 class Children(Program):

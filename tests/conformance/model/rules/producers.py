@@ -35,7 +35,7 @@ options = st.fixed_dictionaries(
     }
 )
 key = st.sampled_from([*_MANY_TIMES_NONE, "a", "b"])
-on_failure = st.sampled_from(["cancel", "continue", "hold"])
+on_failure = st.sampled_from(["cancel", "continue", "hold", "note"])
 
 
 class Producers(Program):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from forge_jobs.model.edges import Kin, check_kin
+from forge_jobs.model.edges import Kin, Tally, check_kin
 from forge_jobs.model.edits import JobContent
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.queues import LinePlace
@@ -31,6 +31,11 @@ class OneJobCalls:
         """See ``KinStore``."""
         check_kin(ids, limit)
         return await kin_of(self._database, ids, limit)
+
+    async def tallies(self, ids: Sequence[JobId]) -> dict[JobId, Tally]:
+        """See ``KinStore``."""
+        check_kin(ids, 1)
+        return await children.tallies_of(self._database, ids)
 
     async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
         """See ``WaitingStore``."""

@@ -3,6 +3,9 @@
 -- was applied, and a word: 'forget', or 'wait' while the edge has not settled. A child is stored before the
 -- parent notes the child, so a child that is not there has gone.
 -- uses: jobs letters endings cancels edges
+-- The states of edges that settle, by action.
+local NOTED = { settle = 'settled', dead = 'dead', cancelled = 'cancelled' }
+
 local function deliver(base, each)
   local id, parent, action, seq = unpack(each)
   local job = load(base, id)
@@ -10,20 +13,20 @@ local function deliver(base, each)
     return { false, 'forget' }
   end
   local state, policy, since = read_edge(base, id, parent)
-  if not state or state == 'settled' then
+  if not state or not WAITS[state] then
     return { false, 'forget' }
   elseif seq <= tonumber(since) then
     return { false, 'wait' }
   end
-  state = action == 'settle' and 'settled' or 'held'
+  state = NOTED[action] or 'held'
   write_edge(base, id, parent, state, policy, seq)
-  local word = state == 'settled' and 'forget' or 'wait'
+  local word = WAITS[state] and 'wait' or 'forget'
   -- A child that has ended may be requeued one day, and must know then how the parent ended.
   if job.status ~= 'blocked' then
     return { false, word }
   elseif action == 'cancel' then
     cancel_waiting(base, job, 'parent_failed')
-  elseif state == 'settled' then
+  elseif not WAITS[state] then
     settle_edges(base, job, 1)
   end
   return { true, word }

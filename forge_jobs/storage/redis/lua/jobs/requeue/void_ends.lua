@@ -4,7 +4,7 @@
 -- uses: jobs edges
 local function knows(base, child, state)
   local status, cause = unpack(redis.call('HMGET', base .. ':j:' .. child, 'status', 'cause'))
-  if state == 'settled' then
+  if not WAITS[state] then
     return not (status == 'cancelled' and cause == 'cancelled')
   end
   return state == 'held' and status == 'cancelled' and cause == 'parent_failed'

@@ -2,6 +2,9 @@
 -- model.edges. seq is the number of the newest handover that counted, in the parent's queue, 0 for none.
 -- The field 'waits' of a blocked job counts the edges that have not settled. Used with jobs.lua.
 
+-- In these states the child waits. In all others the edge has settled.
+local WAITS = { open = true, held = true }
+
 -- Returns state, policy and seq, all texts, nil when there is no such edge.
 local function parse_edge(value)
   if value then
@@ -22,7 +25,7 @@ local function unsettled(base, id)
   local flat, found = read_record('HGETALL', base .. ':waits:' .. id) or {}, {}
   for index = 1, #flat, 2 do
     local state = parse_edge(flat[index + 1])
-    if state ~= 'settled' then
+    if WAITS[state] then
       found[#found + 1], found[#found + 2] = flat[index], state
     end
   end

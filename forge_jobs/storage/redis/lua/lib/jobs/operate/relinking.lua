@@ -40,7 +40,7 @@ local function relink(base, job, edges)
   for _, edge in ipairs(edges) do
     local parent, _, after = unpack(edge)
     flat[#flat + 1], flat[#flat + 2] = parent, after
-    open = open + (parse_edge(after) ~= 'settled' and 1 or 0)
+    open = open + (WAITS[parse_edge(after)] and 1 or 0)
   end
   call_many('HSET', base .. ':waits:' .. job.id, flat)
   return open

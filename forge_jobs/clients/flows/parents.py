@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from forge_jobs.clients.flows.plans import GROUP_KIND
 from forge_jobs.clients.results import read_result
 from forge_jobs.errors import NotFound
 from forge_jobs.model.ids import JobId
@@ -46,7 +47,20 @@ class Parent(Struct, frozen=True):
 async def parents_of(
     jobs: JobStore, job_id: JobId, encryption: Encryption | None
 ) -> tuple[Parent, ...]:
-    """Read the parents of a job, in the order of their ids."""
+    """Read the parents of a job, in the order of their ids. In place of a group its members."""
+    parents = await _read_parents(jobs, job_id, encryption)
+    found: list[Parent] = []
+    for each in parents:
+        if each.kind == GROUP_KIND:
+            found += await _read_parents(jobs, each.job_id, encryption)
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+async def _read_parents(
+    jobs: JobStore, job_id: JobId, encryption: Encryption | None
+) -> tuple[Parent, ...]:
     ids = (await jobs.parents([job_id])).get(job_id, ())
     found: dict[JobId, Job] = {}
     for start in range(0, len(ids), _AT_ONCE):

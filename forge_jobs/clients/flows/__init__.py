@@ -1,0 +1,1 @@
+"""Jobs that belong together: groups and chains."""

@@ -1,0 +1,35 @@
+"""The handler that ends the job of a group."""
+
+from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.flows.plans import GROUP_KIND
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.outcomes import Dead
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.privacy.encryption import Encryption
+
+
+def group_handlers(*, encryption: Encryption | None = None) -> HandlerRegistry:
+    """Return a registry with the handler of groups, for the registry of pods to include::
+
+        handlers.include(group_handlers())
+
+    One job of kind ``forge.group`` runs for each group, when the last member has ended: ``done``
+    when all members are, ``dead`` otherwise.
+
+    :param encryption: that of the registry, where it has one
+    """
+    registry = HandlerRegistry(encryption=encryption)
+    registry.register(settle_group, GROUP_KIND, max_attempts=None, timeout=None)
+    return registry
+
+
+async def settle_group(
+    ctx: JobContext, client: JobClient, on_failure: str | None = None
+) -> dict[str, int]:
+    """Say how the members ended. A success cancels the callback for failures."""
+    state = await client.group(ctx.job_id)
+    if state.failed:
+        raise Dead(f"{state.failed} of {state.total} jobs of the group ended without success")
+    if on_failure is not None:
+        await client.cancel(on_failure)
+    return {"done": state.done}
