@@ -400,7 +400,7 @@ def _check_edges(queue: _Queue) -> Iterator[str]:
     for job_id, job in queue.jobs.items():
         if job["status"] == "blocked":
             edges = waits.get(job_id, {}).values()
-            open_ones = sum(not edge.startswith("settled ") for edge in edges)
+            open_ones = sum(edge.startswith(("open ", "held ")) for edge in edges)
             if not 0 < open_ones == int(job.get("waits", 0)):
                 yield f"{job_id} is blocked by {open_ones} edges, counted {job.get('waits')}"
     for parent in queue.below("kin").keys() - queue.jobs.keys():
