@@ -3,6 +3,7 @@
 An edge stays as long as its child, because a child that is requeued waits again.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -151,10 +152,12 @@ def parents_of(tx: Tx, children: Iterable[str]) -> dict[JobId, tuple[JobId, ...]
 
 def tallies_of(tx: Tx, children: Iterable[str]) -> dict[JobId, Tally]:
     """See ``KinStore.tallies``."""
-    found: dict[JobId, dict[str, int]] = {}
+    found: defaultdict[JobId, Counter[str]] = defaultdict(Counter)
     for ids in portions(children):
         for child_id, state, number in tx.execute(_TALLY, {"ids": ids}):
-            found.setdefault(JobId(child_id), {})[state] = number
+            # The child waits by an edge that cannot be read.
+            known = state if state in Tally.__struct_fields__ else EdgeState.OPEN.value
+            found[JobId(child_id)][known] += number
     return {child: Tally(**counts) for child, counts in found.items()}
 
 
