@@ -5,10 +5,13 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
+from sqlalchemy import Connection
 
 from forge_jobs.errors import Conflict, SchemaMismatch, StorageError
 from forge_jobs.storage.opening import open_migrator, open_storage
+from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from tests.migrations.catalog import names_in, query
 from tests.migrations.made_up import NEWEST, NEXT, TABLE, up_in_processes, with_migrations
 from tests.support.backends import forget, url_of
@@ -54,6 +57,35 @@ async def test_ten_processes_find_an_empty_database_at_once(url: str) -> None:
     assert [process.exitcode for process in processes] == [0] * PROCESSES
     versions = "SELECT version FROM forge_migrations ORDER BY version"
     assert await query(url, versions) == VERSIONS
+
+
+_SCHEMA_OF_ANOTHER = """
+    CREATE SCHEMA empty;
+    CREATE TABLE empty.forge_migrations (
+        version integer PRIMARY KEY, name text, checksum text, applied_at bigint, works_from integer
+    );
+    INSERT INTO empty.forge_migrations VALUES (1, 'of another', 'of another', 0, 1);
+    CREATE TABLE empty.forge_jobs (id text);
+"""
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+async def test_a_program_sees_the_schema_that_another_made_just_before_the_lock(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_lock = PostgresFlavor.try_lock
+    made: list[object] = []
+
+    def late(self: PostgresFlavor, connection: Connection, name: str) -> bool:
+        if not made:
+            with psycopg.connect(url.partition("?")[0], autocommit=True) as another:
+                made.append(another.execute(_SCHEMA_OF_ANOTHER))
+        return try_lock(self, connection, name)
+
+    monkeypatch.setattr(PostgresFlavor, "try_lock", late)
+    with pytest.raises(SchemaMismatch, match="by another text of migration 1"):
+        await open_storage(url)
+    assert len(made) == 1
 
 
 @pytest.mark.processes

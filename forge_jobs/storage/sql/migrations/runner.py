@@ -73,11 +73,15 @@ def up(tx: Tx) -> list[MigrationStatus]:
 
 def up_if_empty(tx: Tx) -> list[MigrationStatus] | None:
     """Run :func:`up` in an empty database. None in any other."""
-    # Look again under the lock: another process may have been first. Postgres learns of a schema
-    # that another session made when it first locks a table of that schema.
-    if is_empty(tx) and not tx.flavor.try_lock(tx.connection, "schema"):
+    # The lock comes before the first look. Another program may have made the schema meanwhile, and
+    # Postgres learns of that when a transaction first locks a table of the catalog: a second look
+    # of one transaction sees what the first saw.
+    is_mine = tx.flavor.try_lock(tx.connection, "schema")
+    if not is_empty(tx):
+        return None
+    if not is_mine:
         raise Overtaken
-    return up(tx) if is_empty(tx) else None
+    return up(tx)
 
 
 def find_missing(tx: Tx) -> list[Migration]:
