@@ -13,7 +13,6 @@ _B = TypeVar("_B")
 _C = TypeVar("_C")
 _D = TypeVar("_D")
 _E = TypeVar("_E")
-_F = TypeVar("_F")
 _Call = Awaitable[_A]
 
 
@@ -22,35 +21,13 @@ async def together(one: _Call[_A], two: _Call[_B], /) -> tuple[_A, _B]: ...
 
 
 @overload
-async def together(one: _Call[_A], two: _Call[_B], three: _Call[_C], /) -> tuple[_A, _B, _C]: ...
-
-
-@overload
-async def together(
-    one: _Call[_A], two: _Call[_B], three: _Call[_C], four: _Call[_D], /
-) -> tuple[_A, _B, _C, _D]: ...
-
-
-@overload
 async def together(
     one: _Call[_A], two: _Call[_B], three: _Call[_C], four: _Call[_D], five: _Call[_E], /
 ) -> tuple[_A, _B, _C, _D, _E]: ...
 
 
-@overload
-async def together(
-    one: _Call[_A],
-    two: _Call[_B],
-    three: _Call[_C],
-    four: _Call[_D],
-    five: _Call[_E],
-    six: _Call[_F],
-    /,
-) -> tuple[_A, _B, _C, _D, _E, _F]: ...
-
-
 async def together(*calls: _Call[Any]) -> tuple[Any, ...]:
-    """Return the answers of two to six calls that are made at once. See :func:`all_of`."""
+    """Return the answers of calls that are made at once, each in its type. See :func:`all_of`."""
     return tuple(await all_of(calls))
 
 

@@ -78,6 +78,8 @@ async def test_a_program_sees_the_schema_that_another_made_just_before_the_lock(
 
     def late(self: PostgresFlavor, connection: Connection, name: str) -> bool:
         if not made:
+            # The session has what the statement needs in its caches, and asks for no changes of others.
+            try_lock(self, connection, "another")
             with psycopg.connect(url.partition("?")[0], autocommit=True) as another:
                 made.append(another.execute(_SCHEMA_OF_ANOTHER))
         return try_lock(self, connection, name)

@@ -17,38 +17,22 @@ class SyncFlowCalls(ABC):
     """A part of the methods of the blocking client. See ``SyncJobClient``."""
 
     @abstractmethod
-    def _call(self, method: Callable[[Any], Coroutine[Any, Any, T]]) -> T: ...
+    def _call(self, method: Callable[[FlowCalls], Coroutine[Any, Any, T]]) -> T: ...
 
     def enqueue_group(self, group: Group) -> EnqueuedGroup:
         """Store jobs that belong together. As ``JobClient.enqueue_group``."""
-
-        async def enqueue(client: FlowCalls) -> EnqueuedGroup:
-            return await client.enqueue_group(group)
-
-        return self._call(enqueue)
+        return self._call(lambda client: client.enqueue_group(group))
 
     def enqueue_chain(
         self, requests: Iterable[EnqueueRequest[Any]], *, id: str | None = None
     ) -> list[EnqueueOutcome]:
         """Store jobs that run one after the other. As ``JobClient.enqueue_chain``."""
-
-        async def enqueue(client: FlowCalls) -> list[EnqueueOutcome]:
-            return await client.enqueue_chain(requests, id=id)
-
-        return self._call(enqueue)
+        return self._call(lambda client: client.enqueue_chain(requests, id=id))
 
     def group(self, group_id: str) -> GroupState:
         """Return how far a group has come. As ``JobClient.group``."""
-
-        async def read(client: FlowCalls) -> GroupState:
-            return await client.group(group_id)
-
-        return self._call(read)
+        return self._call(lambda client: client.group(group_id))
 
     def cancel_group(self, group_id: str) -> BulkTotals:
         """Cancel the members of a group. As ``JobClient.cancel_group``."""
-
-        async def cancel(client: FlowCalls) -> BulkTotals:
-            return await client.cancel_group(group_id)
-
-        return self._call(cancel)
+        return self._call(lambda client: client.cancel_group(group_id))

@@ -228,8 +228,8 @@ def _checked(group: Group) -> list[EnqueueRequest[Any]]:
     check_requests(group.requests)
     members = list(group.requests)
     if not 1 <= len(members) <= MAX_PARENTS:
-        problem = f"has {len(members)} members"
-        raise InvalidInput("group", problem, f"give 1 to {MAX_PARENTS}, or a group of groups")
+        fix = f"give 1 to {MAX_PARENTS}, and the rest in further groups"
+        raise InvalidInput("group", f"has {len(members)} members", fix)
     for each in members:
         check_request(each)
     return members

@@ -7,10 +7,12 @@ import anyio
 import pytest
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.flows.plans import Group
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import JobCancelled, SchemaMismatch, Unavailable
+from forge_jobs.errors import JobCancelled, PartlyUnavailable, SchemaMismatch, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.edges import Tally
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter, Refusal
@@ -63,6 +65,25 @@ async def test_ids_of_our_making_are_stored_in_every_healthy_queue(
     await wait_until(all_are_found, description="the locators are written")
     counts = await jobs.counts(shards.healthy)
     assert sum(each.by_status["pending"] for each in counts.values()) == 4 * len(shards.healthy)
+
+
+async def test_a_group_is_counted_beside_one_of_a_silent_server(shards: Shards) -> None:
+    client, groups = JobClient(shards.storage), {}
+    for name in (shards.healthy[0], shards.lost[0]):
+        members = [EnqueueRequest("kind", {}, queue=name) for _ in range(2)]
+        # With the locator on a server that answers.
+        its_id = next(each for each in iter(new_job_id, "") if not shards.is_located_there(each))
+        groups[name] = (await client.enqueue_group(Group(members, id=its_id))).id
+    there, lost = groups.values()
+    with shards.down("killed"):
+        assert (await client.group(there)).waiting == 2
+        with pytest.raises(PartlyUnavailable) as raised:
+            await shards.storage.jobs.tallies([there, lost])
+        assert raised.value.found == {there: Tally(open=2)}
+        assert raised.value.unknown == {lost}
+        with pytest.raises(Unavailable):
+            await client.group(lost)
+    await client.aclose()
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -79,8 +79,10 @@ async def test_a_lease_that_ran_out_in_one_part_is_given_again_there_alone(
 ) -> None:
     node = shards.node if what == "queues" else shards.fleet
     there = {name for name in NAMES if node_of(shards.cluster, KEYS.queue(name)) is node}
+    procs = shards.storage.procs
     async with Pod(shards) as pod:
         await wait_until(lambda: pod.beats, description="it has beaten")
+        await procs.set_draining(pod.lease)
         with FAULTS["killed"](node):
             await wait_until(lambda: pod.beats[-1].silent == there, description="it is silent")
             first = len(pod.beats)
@@ -90,8 +92,11 @@ async def test_a_lease_that_ran_out_in_one_part_is_given_again_there_alone(
         await anyio.to_thread.run_sync(shards.cluster.wait_until_up)
         assert all(beat.lease_held for beat in pod.beats)
         assert frozenset(there) in {beat.admitted for beat in pod.beats}
-        [state] = await shards.storage.procs.pods()
+        [state] = await procs.pods()
         assert state.lease_remaining > timedelta(0)
+        # A pod that drains gets no slots where the pod comes back either.
+        drained = {each.queue: each.draining for each in await procs.allocations()}
+        assert drained == {name: {pod.lease.host_id} for name in NAMES}
 
 
 async def test_nobody_joins_while_the_fleets_own_records_are_silent(shards: Shards) -> None:

@@ -73,9 +73,9 @@ def up(tx: Tx) -> list[MigrationStatus]:
 
 def up_if_empty(tx: Tx) -> list[MigrationStatus] | None:
     """Run :func:`up` in an empty database. None in any other."""
-    # The lock comes before the first look. Another program may have made the schema meanwhile, and
-    # Postgres learns of that when a transaction first locks a table of the catalog: a second look
-    # of one transaction sees what the first saw.
+    # The lock comes before the first look. Another program may have made the schema just before,
+    # and a session of Postgres learns of that when a transaction first locks a table of the
+    # catalog: a second look of one transaction may see what the first saw.
     is_mine = tx.flavor.try_lock(tx.connection, "schema")
     if not is_empty(tx):
         return None

@@ -1,8 +1,8 @@
 -- allow-oom
 -- The second step of a registration, in every queue, and of a change, in those that are new to the pod. Writes
 -- an empty slot where the pod declares the queue (defaults: the record of a new one), and removes the slot
--- elsewhere. Answers whether jobs are on hold
--- here. A caller that looked at the kinds before this step may put no more jobs of those kinds on hold.
+-- elsewhere. Answers whether jobs are on hold here. A caller that looked at the kinds before this step may put
+-- no more jobs of those kinds on hold.
 -- uses: queues slots
 local function handle(base, request)
   local host, epoch, lease_for, drains, defaults = unpack(request)

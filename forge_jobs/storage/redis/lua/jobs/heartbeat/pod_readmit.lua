@@ -1,7 +1,7 @@
 -- allow-oom
 -- Admits a pod whose lease ran out here, while the pod's own lease was renewed with the fleet: { host,
--- epoch, lease_for }. The pod comes without slots, as in pod_admit, and drains if it did. Answers whether there is such a queue,
--- and whether jobs are on hold here.
+-- epoch, lease_for }. The pod comes without slots, as in pod_admit, and drains if the pod did. Answers
+-- whether there is such a queue, and whether jobs are on hold here.
 -- uses: queues slots
 local function handle(base, request)
   local host, epoch, lease_for = unpack(request)
