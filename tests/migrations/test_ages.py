@@ -78,7 +78,7 @@ async def test_a_program_sees_the_schema_that_another_made_just_before_the_lock(
 
     def late(self: PostgresFlavor, connection: Connection, name: str) -> bool:
         if not made:
-            # The session has what the statement needs in its caches, and asks for no changes of others.
+            # What the statement needs is in the caches of the session, which then asks for nothing.
             try_lock(self, connection, "another")
             with psycopg.connect(url.partition("?")[0], autocommit=True) as another:
                 made.append(another.execute(_SCHEMA_OF_ANOTHER))
