@@ -85,8 +85,10 @@ planted-bugs: $(READY)
 	$(BIN)/python -m tests.meta.planted_bugs $(if $(OF),--of $(OF)) $(if $(BACKEND),--backend $(BACKEND)) $(if $(ONLY),--only "$(ONLY)")
 
 # Every store against the model, for as long as EXAMPLES takes: 10,000 programs are hours.
+# The programs are the same on each run. With RANDOM=1 they are others on each run.
 model: export FORGE_MODEL_EXAMPLES = $(or $(EXAMPLES),2000)
 model: export FORGE_MODEL_STEPS = $(or $(STEPS),60)
+model: export FORGE_MODEL_RANDOM = $(or $(RANDOM),0)
 model: $(READY)
 	$(BIN)/pytest -n 2 -q tests/conformance/model $(if $(BACKEND),-k "$(BACKEND)")
 

@@ -1,7 +1,8 @@
 """All backends against the model, alone and together.
 
 ``FORGE_MODEL_EXAMPLES`` sets how many programs are tried, ``FORGE_MODEL_STEPS`` how long each may
-get. With ``FORGE_MODEL_SHRINK=0`` the first failing program is reported, not the shortest found. A
+get. They are the same programs on each run. With ``FORGE_MODEL_RANDOM=1`` each run draws others.
+With ``FORGE_MODEL_SHRINK=0`` the first failing program is reported, not the shortest found. A
 failure prints the program and a line ``FORGE_MODEL_REPLAY=...`` that runs this one again.
 ``FORGE_MODEL_RULES=unique_keys,letters`` leaves out the rules of all other modules.
 """
@@ -21,6 +22,7 @@ from tests.support.backends import BACKENDS, VARIANTS
 
 _EXAMPLES = int(os.environ.get("FORGE_MODEL_EXAMPLES", "5"))
 _STEPS = int(os.environ.get("FORGE_MODEL_STEPS", "40"))
+_RANDOM = os.environ.get("FORGE_MODEL_RANDOM", "0") != "0"
 _PHASES = [Phase.explicit, Phase.generate]
 if os.environ.get("FORGE_MODEL_SHRINK", "1") != "0":
     _PHASES.append(Phase.shrink)
@@ -46,6 +48,7 @@ def _run(backends: tuple[str, ...], examples: int) -> None:
             report_multiple_bugs=False,
             deadline=None,
             database=None,
+            derandomize=not _RANDOM,
             print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         )

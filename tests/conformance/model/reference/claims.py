@@ -26,9 +26,10 @@ def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[Clai
     for job in unknown:
         # Which of them a claim meets, and so puts on hold, is up to the store.
         job.may_be_held = True
-    taken = _take_due(world, name, demand, lease)
+    taken, is_cut = _take_due(world, name, demand, lease)
     passed_over = {job.request.kind for job in world.due(name)} - demand.kinds
-    if len(taken) < demand.limit <= len(demand.worker_ids) and not passed_over & published:
+    met_all = len(taken) < demand.limit <= len(demand.worker_ids) and not is_cut
+    if met_all and not passed_over & published:
         # But a claim that gives less than was asked for has met them all. Behind jobs that other
         # pods know, and which stay, a claim need not look. A claim may not ask for a kind known a
         # moment ago.
@@ -38,14 +39,22 @@ def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[Clai
     return taken
 
 
-def _take_due(world: World, name: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+def _take_due(
+    world: World, name: str, demand: Demand, lease: PodLease
+) -> tuple[list[ClaimedJob], bool]:
+    """Return the claimed jobs, and whether the bytes of one call left others behind."""
     taken: list[ClaimedJob] = []
+    size = 0
     for job in world.due(name):
         if job.request.kind in demand.kinds and len(taken) < demand.limit:
             worker_id = demand.worker_ids[len(taken)] if len(taken) < len(demand.worker_ids) else ""
-            if worker_id or not job.crashes:
-                taken.append(_take(world, job, worker_id, lease))
-    return taken
+            if job.crashes and not worker_id:
+                continue
+            size += len(job.payload.encode())
+            if taken and size > demand.max_bytes:
+                return taken, True
+            taken.append(_take(world, job, worker_id, lease))
+    return taken, False
 
 
 def _take(world: World, job: ModelJob, worker_id: str, lease: PodLease) -> ClaimedJob:

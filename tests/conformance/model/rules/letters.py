@@ -91,7 +91,7 @@ class Letters(Lives):
     @precondition(lambda self: not self._have_been_large)
     @rule(name=queue)
     def payloads_of_letters_come_in_parts(self, name: str) -> None:
-        """Expect that one answer is bounded by the size of what it brings."""
+        """Expect that one answer is bounded by the size of what it brings, jobs or letters."""
         self._have_been_large = True
         self.relay_all()
         self.do("config.set_queue", name, QueueChange(dead_letter="r"))
@@ -103,7 +103,7 @@ class Letters(Lives):
         written = len(self.world.letters)
         # Jobs of other rules may stand before these.
         left = {each.id for each in large}
-        while left and (claims := self.take(name, lease, 1, 1)):
+        while left and (claims := self.take(name, lease, 3, 3)):
             left -= {each.job_id for each in claims}
             self.end(claims, ENDINGS["dead"])
         assert not left, "no claim brings a due job of an open queue"
