@@ -144,7 +144,7 @@ async def test_a_start_that_cannot_be_recorded_yet_is_told_soon(
 ) -> None:
     one, other = await two_running(storage, lease)
     await lock(caller, one.claim.job_id)
-    with anyio.fail_after(4), pytest.raises(Locked):
+    with anyio.fail_after(20), pytest.raises(Locked):
         await storage.jobs.record_start([one.claim])
     assert await storage.jobs.record_start([other.claim]) == [True]
     await caller[1](False)

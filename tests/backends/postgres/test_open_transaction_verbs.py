@@ -493,6 +493,6 @@ async def test_who_names_a_queue_that_the_caller_has_just_made_waits_for_the_cal
         pid = await connection.fetchval("SELECT pg_backend_pid()")
         async with who_waits_for(url, pid) as waiters, anyio.create_task_group() as group:
             group.start_soon(_NAMING[named], storage)
-            await wait_until(lambda: waiters, description="it waits", timeout=4)
+            await wait_until(lambda: waiters, description="it waits", timeout=30)
             await end(True)
     assert (await storage.jobs.counts())["fresh"].by_status[JobStatus.PENDING] >= 1

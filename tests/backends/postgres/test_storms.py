@@ -80,7 +80,7 @@ async def test_requeues_take_their_keys_in_one_order_whatever_their_ids(
                 )
                 return waiting == count
 
-            await wait_until(do_wait, description=f"{count} requeues wait", timeout=4)
+            await wait_until(do_wait, description=f"{count} requeues wait", timeout=30)
 
         transaction = connection.transaction()
         await transaction.start()
