@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from forge_jobs.config import Deployment
 from forge_jobs.durations import parse_duration
@@ -134,12 +135,38 @@ class BytesType(click.ParamType):  # type: ignore[type-arg] # as above
             raise InvalidInput(_field(param), problem, fix) from None
 
 
+class OrNoneType(click.ParamType):  # type: ignore[type-arg] # as above
+    """What another type reads, or ``none``, which is read as UNSET. See :func:`without`."""
+
+    def __init__(self, read: click.ParamType) -> None:  # type: ignore[type-arg] # as above
+        self._read = read
+        self.name = read.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return UNSET if value == "none" else self._read.convert(value, param, ctx)
+
+
+def without(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options of an edit as the edit has them: ``none`` and no bound are None.
+
+    A tag without a letter is left out, so that one empty tag means none.
+    """
+    found: dict[str, Any] = dict(given)
+    if "tags" in given:
+        found["tags"] = tuple(tag for tag in given["tags"] if tag)
+    if found.get("max_attempts") == 0:
+        found["max_attempts"] = None
+    return {name: None if value is UNSET else value for name, value in found.items()}
+
+
 ATTEMPTS = AttemptsType()
 BYTES = BytesType()
 QUEUES = QueuesType()
 DURATION = DurationType()
 INSTANT = InstantType()
 RETRY = RetryType()
+DURATION_OR_NONE = OrNoneType(DURATION)
+INSTANT_OR_NONE = OrNoneType(INSTANT)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 

@@ -1,10 +1,12 @@
 """The command, the request and the line of Python that an action shows do the same."""
 
+import asyncio
 import re
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -18,9 +20,11 @@ import pytest
 from forge_jobs import Apply
 from forge_jobs.clients.schedules import put_schedule, schedule
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.actions import Action
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import HostId, JobId, new_job_id
 from forge_jobs.model.jobs import After
+from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
@@ -29,8 +33,10 @@ from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
+from forge_jobs.web.pages.deeds import DEEDS
 from tests.cli.conftest import CommandLine
-from tests.support.factories import new_job
+from tests.support.factories import new_job, register
+from tests.support.waiting import wait_until
 from tests.web.conftest import ADA, client_of
 from tests.web.test_pages import page
 
@@ -57,11 +63,20 @@ ACTS = {
     "delete_jobs": "id={0}&id={1}",
     "run_jobs_now": "q=queue:mail",
     "release_held_jobs": "q=queue:mail+status:blocked",
+    "undo_action": "name={undo}",
+    "abort_action": "name={running}",
+    "continue_action": "name={running}",
 }
+POD = HostId("pod-1")
+OF_PODS = ("quiet_pod", "resume_pod", "stop_pod", "show_stacks")
 
 
-async def furnish(path: Path) -> list[JobId]:
-    """Make a store with something for each action, and return its jobs."""
+def test_each_action_that_has_a_preview_is_tried() -> None:
+    assert {each.partition(" ")[0] for each in ACTS} | {*OF_PODS} == {*DEEDS}
+
+
+async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
+    """Make a store with something for each action. Return its jobs, and actions by a name."""
     async with await open_storage(f"sqlite:///{path}", create=True) as storage:
         for name in ("mail", "images", "idle"):
             await storage.config.set_queue(name, QueueChange(max_workers=2))
@@ -79,7 +94,14 @@ async def furnish(path: Path) -> list[JobId]:
             await put_schedule(storage.cron, schedule(name, request, "@daily"))
         async with Operator(storage, ADA) as operator:
             await operator.pause_schedule("stopped")
-    return [*ids, held.job_id]
+            [paused] = (await operator.list_actions()).actions
+        [waits] = await storage.jobs.enqueue([new_job(queue="images")])
+        running = Action(
+            id=new_job_id(), actor="ada", surface="web", verb="cancel_jobs", matched=1,
+            which=JobFilter(queues=("images",)), queues=("images",),
+        )  # fmt: skip
+        await storage.jobs.put_action(running)
+    return [*ids, held.job_id, waits.job_id], {"undo": paused.id, "running": running.id}
 
 
 @asynccontextmanager
@@ -101,7 +123,10 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         [(each.name, each.settings, each.paused, each.overridden) for each in queues],
         [(each.spec, each.paused, each.deleted) for each in schedules],
         [(each.scope, each.available == 0) for each in limits],
-        [(each.verb, each.target, each.before, each.after, each.changed) for each in actions],
+        sorted(
+            (each.verb, each.target, each.before, each.after, each.changed, each.state.value)
+            for each in actions
+        ),
     ]
 
 
@@ -150,10 +175,10 @@ async def by_page(client: httpx.AsyncClient, path: str) -> None:
 
 @pytest.mark.parametrize("act", ACTS)
 async def test_what_an_action_shows_does_what_the_page_does(act: str, tmp_path: Path) -> None:
-    ids = await furnish(tmp_path / "first.db")
+    ids, actions = await furnish(tmp_path / "first.db")
     for name in ("page", *WAYS):
         shutil.copy(tmp_path / "first.db", tmp_path / f"{name}.db")
-    path = f"/act/{act.partition(' ')[0]}?{ACTS[act].format(*ids)}"
+    path = f"/act/{act.partition(' ')[0]}?{ACTS[act].format(*ids, **actions)}"
     async with opened(tmp_path / "page.db") as storage:
         untouched = await outcome(storage, ids)
         async with client_of(dashboard(storage, authorize=lambda _: ADA)) as client:
@@ -170,3 +195,56 @@ async def test_what_an_action_shows_does_what_the_page_does(act: str, tmp_path: 
             await way(storage, line, file)
             got = await outcome(storage, ids)
         assert msgspec.json.encode(got) == msgspec.json.encode(expected), line
+
+
+@asynccontextmanager
+async def answering(storage: Storage) -> AsyncIterator[None]:
+    """A pod that does at once what people ask for."""
+    lease = await register(storage, host_id=POD, lease_for=timedelta(hours=1))
+    task = asyncio.create_task(_answer(storage, lease))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _answer(storage: Storage, lease: PodLease) -> None:
+    while True:
+        heard = await wait_until(
+            partial(storage.procs.hear_requests, lease), description="the pod is asked"
+        )
+        for each in heard:
+            await storage.procs.answer_request(lease, each.id, f"did {each.verb.value}")
+
+
+@pytest.mark.parametrize("act", OF_PODS)
+async def test_what_a_pod_is_asked_for_is_the_same_everywhere(act: str, tmp_path: Path) -> None:
+    path = f"/act/{act}?name={POD}"
+    got = []
+    for first in ("page", *WAYS):
+        file = tmp_path / f"{first}.db"
+        async with (
+            await open_storage(f"sqlite:///{file}", create=True) as storage,
+            client_of(dashboard(storage, authorize=lambda _: ADA)) as client,
+            answering(storage),
+        ):
+            text = await page(client, path)
+            if first == "page":
+                assert "<h1>The pod has answered</h1>" in (await client.post(path)).text
+            else:
+                lines = [unescape(each) for each in re.findall(r'class="copy">([^<]+)<', text)]
+                [line] = [each for each in lines if each.startswith(first)]
+                await WAYS[first](storage, line, file)
+            async with Operator(storage, ADA) as operator:
+                asked = (await operator.pod_requests(POD)).requests
+                actions = (await operator.list_actions()).actions
+            got.append(
+                [
+                    [(each.verb, each.state, each.answer) for each in asked],
+                    [(each.verb, each.target, each.state) for each in actions],
+                ]
+            )
+    assert got[0][0]
+    assert got == [got[0]] * 4

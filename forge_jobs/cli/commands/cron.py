@@ -8,9 +8,11 @@ from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import (
     ATTEMPTS,
     DURATION,
+    DURATION_OR_NONE,
     deployment_options,
     json_option,
     with_operator,
+    without,
 )
 from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
@@ -72,8 +74,8 @@ _SPEC_OPTIONS = (
     ),
     click.option("--priority", type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY)),
     click.option("--max-attempts", type=ATTEMPTS, help="A number, or 'unlimited'."),
-    click.option("--timeout", type=DURATION, help="Limit of one run."),
-    click.option("--tag", "tags", multiple=True, help="May be given several times."),
+    click.option("--timeout", type=DURATION_OR_NONE, help="Limit of one run, or none."),
+    click.option("--tag", "tags", multiple=True, help="All tags, one by one. An empty one: none."),
 )
 
 
@@ -85,9 +87,7 @@ def _spec_options(command: Any) -> Any:
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    if given.get("max_attempts") == 0:
-        given["max_attempts"] = None
-    return given
+    return without(given)
 
 
 @cron.command()

@@ -33,7 +33,7 @@ async def audit_page(visit: Visit) -> Shown:
     return Shown(
         template="audit.html",
         title="Audit",
-        command="forge-jobs actions list",
+        commands=("forge-jobs actions list",),
         values={
             "headline": f"{running} {noun}" if running else "What operators did",
             "actions": [
@@ -65,7 +65,7 @@ async def action_page(visit: Visit) -> Shown:
     return Shown(
         template="action.html",
         title=sentence(action),
-        command=f"forge-jobs actions show {action.id}",
+        commands=tuple(f"forge-jobs actions {verb} {action.id}" for verb in ("show", "jobs")),
         values={
             "action": action,
             "headline": sentence(action),

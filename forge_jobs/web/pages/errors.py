@@ -1,5 +1,6 @@
 """The page of errors: failures in groups."""
 
+import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -31,6 +32,7 @@ async def errors_page(visit: Visit) -> Shown:
     return Shown(
         template="errors.html",
         title="Errors",
+        commands=(f"forge-jobs errors list --over {chosen}",),
         values={
             "headline": _headline(found.groups, since, span),
             "groups": [_row(each, since, span) for each in found.groups],
@@ -53,6 +55,9 @@ async def error_page(visit: Visit) -> Shown:
     return Shown(
         template="error.html",
         title=group.type or "Other failures",
+        commands=(
+            shlex.join(["forge-jobs", "errors", "show", group.queue, group.id, "--over", chosen]),
+        ),
         values={
             "group": group,
             "row": _row(group, visit.now - span, span),

@@ -42,7 +42,7 @@ async def pods_page(visit: Visit) -> Shown:
     return Shown(
         template="pods.html",
         title="Pods",
-        command="forge-jobs pods",
+        commands=("forge-jobs pods list",),
         values={
             "pods": sorted(pods, key=lambda pod: (order[pod.standing], pod.pod.label)),
             "headline": ", ".join(parts).capitalize(),
@@ -72,7 +72,7 @@ async def pod_page(visit: Visit) -> Shown:
     return Shown(
         template="pod.html",
         title=pod.pod.label or host_id[-6:],
-        command="forge-jobs pods --json",
+        commands=("forge-jobs pods list", f"forge-jobs pods requests {host_id}"),
         values={
             "pod": pod,
             "runs": await _runs(visit, sorted(runs, key=lambda each: each.started_at)),
@@ -123,7 +123,7 @@ async def limits_page(visit: Visit) -> Shown:
     return Shown(
         template="limits.html",
         title="Limits",
-        command="forge-jobs limits list",
+        commands=("forge-jobs limits list",),
         values={
             "limits": limits,
             "headline": f"{len(limits)} rate {noun}{said}",
@@ -154,7 +154,7 @@ async def store_page(visit: Visit) -> Shown:
     return Shown(
         template="store.html",
         title="Store",
-        command="forge-jobs doctor",
+        commands=("forge-jobs doctor", "forge-jobs store"),
         values={
             "headline": f"{storage.server or storage.name}: {said}",
             "durability": storage.durability,

@@ -51,13 +51,13 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     :param template: the name of the template
     :param values: of the template
-    :param command: the command that reads the same
+    :param commands: what reads the same in a terminal
     """
 
     template: str
     title: str
     values: Mapping[str, Any]
-    command: str = ""
+    commands: tuple[str, ...] = ()
 
 
 class Visit(Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ def _frame(
         ],
         "is_past": visit is not None and bool(visit.parameter("at")),
         "title": shown.title,
-        "command": shown.command,
+        "commands": shown.commands,
         "version": version("forge-jobs"),
         "actor": getattr(request.state, "actor", None),
         "store_name": visit.storage.name if visit else "",

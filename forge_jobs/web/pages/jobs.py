@@ -71,7 +71,7 @@ async def jobs_page(visit: Visit) -> Shown:
     return Shown(
         template="jobs.html",
         title="Jobs",
-        command=f"forge-jobs jobs list --where {shlex.quote(q)}" if q else "forge-jobs jobs list",
+        commands=(_command(visit, q),),
         values={
             "q": q,
             "problem": problem,
@@ -95,6 +95,16 @@ def _filter(visit: Visit, q: str) -> JobFilter:
     if len(q) == 26 and ":" not in q:
         return JobFilter(ids=(check_job_id(q, "q"),))
     return as_filter(parse_query(q), visit.now)
+
+
+def _command(visit: Visit, q: str) -> str:
+    """Return the command that lists the jobs of the page."""
+    words = ["forge-jobs", "jobs", "list"]
+    if q:
+        words += ["--where", q if ":" in q else f"id:{q}"]
+    if cursor := visit.parameter("cursor"):
+        words += ["--cursor", cursor]
+    return shlex.join(words)
 
 
 def _headline(page: Page | None, q: str) -> str:
@@ -158,7 +168,7 @@ async def job_page(visit: Visit) -> Shown:
     return Shown(
         template="job.html",
         title=f"{job.kind} {job.id[-6:]}",
-        command=f"forge-jobs jobs show {job.id}",
+        commands=tuple(f"forge-jobs {each} {job.id}" for each in ("jobs show", "explain")),
         values={
             "job": job,
             "why": why,

@@ -35,7 +35,7 @@ async def overview_page(visit: Visit) -> Shown:
     return Shown(
         template="overview.html",
         title="Overview",
-        command="forge-jobs problems",
+        commands=("forge-jobs problems", "forge-jobs top --once", "forge-jobs series"),
         values={
             "headline": _headline(rows, problems, steps),
             "problems": [(each, remedy_of(each, access)) for each in problems[:_SHOWN]],

@@ -1,5 +1,6 @@
 """The pages of queues: the list, and one queue."""
 
+import shlex
 from datetime import timedelta
 from typing import Any
 
@@ -61,7 +62,7 @@ async def queues_page(visit: Visit) -> Shown:
     return Shown(
         template="queues.html",
         title="Queues",
-        command="forge-jobs queues list",
+        commands=("forge-jobs queues list",),
         values={
             "rows": rows,
             "headline": f"{len(rows)} {noun}: {number(running)} jobs run, {number(due)} are due",
@@ -96,7 +97,9 @@ async def queue_page(visit: Visit) -> Shown:
     return Shown(
         template="queue.html",
         title=name,
-        command="forge-jobs queues list",
+        commands=tuple(
+            shlex.join(["forge-jobs", "queues", verb, name]) for verb in ("settings", "history")
+        ),
         values={
             "queue": queue,
             "mark": mark,

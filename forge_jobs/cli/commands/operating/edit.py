@@ -4,25 +4,24 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import UNSET
 
 from forge_jobs.cli.commands.enqueue import read_payload
 from forge_jobs.cli.loading import load_handlers
 from forge_jobs.cli.options import (
     ATTEMPTS,
-    DURATION,
+    DURATION_OR_NONE,
     INSTANT,
+    INSTANT_OR_NONE,
     deployment_options,
     json_option,
     with_operator,
+    without,
 )
 from forge_jobs.cli.output import emit_json, printable, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY
 from forge_jobs.operating.actions.editing import JobEdit
-
-_NONE = "none"
 
 
 @click.command("edit")
@@ -31,10 +30,10 @@ _NONE = "none"
 @click.option("--priority", type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY), help="Lower first.")
 @click.option("--due-at", type=INSTANT, help="Due from this instant, with its time zone.")
 @click.option(
-    "--expires-at", metavar="INSTANT", help="Cancelled when not started by then. none: never."
+    "--expires-at", type=INSTANT_OR_NONE, help="Cancelled when not started by then. none: never."
 )
 @click.option("--max-attempts", type=ATTEMPTS, help="A number, or 'unlimited'.")
-@click.option("--timeout", metavar="DURATION", help="Limit of one run, or none.")
+@click.option("--timeout", type=DURATION_OR_NONE, help="Limit of one run, or none.")
 @click.option("--tag", "tags", multiple=True, help="All tags, one by one. An empty one: no tags.")
 @click.option("--metadata", metavar="JSON", help="An object of texts: all of the metadata.")
 @click.option("--version", default="", help="Refuse when the job is not this version any more.")
@@ -60,17 +59,9 @@ def edit(
 
 
 def _edit(options: dict[str, Any]) -> JobEdit:
-    given = {name: value for name, value in options.items() if value not in (None, ())}
+    given = without({name: value for name, value in options.items() if value not in (None, ())})
     if "payload" in given:
         given["payload"] = msgspec.Raw(read_payload(given["payload"]).encode())
-    if given.get("max_attempts") == 0:
-        given["max_attempts"] = None
-    for name, read in (("timeout", DURATION), ("expires_at", INSTANT)):
-        text = given.get(name, UNSET)
-        if text is not UNSET:
-            given[name] = None if text == _NONE else read.convert(text, None, None)
-    if "tags" in given:
-        given["tags"] = tuple(tag for tag in given["tags"] if tag)
     if "metadata" in given:
         given["metadata"] = _texts(given["metadata"])
     return JobEdit(**given)

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from forge_jobs.durations import format_duration
@@ -11,7 +10,7 @@ from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.settings.documents import ScheduleView
 from forge_jobs.operating.settings.specs import ScheduleEdit
-from forge_jobs.web.pages.forms.elsewhere import curl, flag
+from forge_jobs.web.pages.forms.elsewhere import arguments, curl, flag
 from forge_jobs.web.pages.forms.fields import READERS, Field, as_typed, length_in, text_in
 from forge_jobs.web.pages.forms.sending import form_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
@@ -74,7 +73,7 @@ def _form(
     return Shown(
         template="schedule_edit.html",
         title=f"Edit {each.spec.name}",
-        command=f"forge-jobs cron set {shlex.quote(each.spec.name)}",
+        commands=(f"forge-jobs cron set {shlex.quote(each.spec.name)}",),
         values={"each": each, "fields": fields, "said": said, "same": same},
     )
 
@@ -164,20 +163,18 @@ _READERS: Mapping[str, Any] = {
 
 
 def _elsewhere(visit: Visit, name: str, changed: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the command, the request and the line of Python that change the same."""
+    """Return the command, the request and the line of Python that change the same.
+
+    :raises InvalidInput: nothing is changed
+    """
+    if not changed:
+        raise InvalidInput("schedule", "is given no change", "give another value")
     words = ["forge-jobs", "cron", "set", name]
     for key, value in changed.items():
         words += flag(key, value)
     body = {key: plain(value) for key, value in changed.items()}
-    said = ", ".join(f"{key}={_literal(value)}" for key, value in changed.items())
     return (
         shlex.join(words),
         curl(visit, "PATCH", link("", "schedules", name), body),
-        f"await operator.set_schedule({name!r}, ScheduleEdit({said}))",
+        f"await operator.set_schedule({name!r}, ScheduleEdit({arguments(changed)}))",
     )
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, timedelta):
-        return f"timedelta(seconds={value.total_seconds():g})"
-    return repr(value)

@@ -10,7 +10,7 @@ from forge_jobs.web.pages.cron.occurrences import FIRES, Times, bar, histories, 
 from forge_jobs.web.pages.cron.phrases import phrase
 from forge_jobs.web.pages.deeds import SCHEDULE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
-from forge_jobs.web.pages.words import pretty
+from forge_jobs.web.pages.words import pretty, term
 
 _LISTED = 30
 
@@ -36,7 +36,7 @@ async def cron_page(visit: Visit) -> Shown:
     return Shown(
         template="cron.html",
         title="Cron",
-        command="forge-jobs cron list",
+        commands=("forge-jobs cron list",),
         values={
             "schedules": listed,
             "histories": await histories(visit, listed),
@@ -68,7 +68,10 @@ async def schedule_page(visit: Visit) -> Shown:
     return Shown(
         template="schedule.html",
         title=name,
-        command=f"forge-jobs cron fires {shlex.quote(name)}",
+        commands=(
+            shlex.join(["forge-jobs", "cron", "fires", name]),
+            shlex.join(["forge-jobs", "jobs", "list", "--where", term("schedule", name)]),
+        ),
         values={
             "each": each,
             "mark": mark,

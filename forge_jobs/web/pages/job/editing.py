@@ -1,5 +1,6 @@
 """The form that edits a job: checked by the server, and what was typed stays."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,12 @@ import msgspec
 from forge_jobs.durations import format_duration
 from forge_jobs.errors import Conflict, InvalidInput
 from forge_jobs.model.jobs import ACTIVE, JobStatus
+from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.access import Access
 from forge_jobs.operating.actions.editing import EDIT_JOB, JobEdit
+from forge_jobs.operating.documents import plain
 from forge_jobs.operating.jobs.documents import JobView
+from forge_jobs.web.pages.forms.elsewhere import arguments, curl, flag
 from forge_jobs.web.pages.forms.fields import READERS, Field, as_typed, text_in
 from forge_jobs.web.pages.forms.sending import form_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
@@ -24,7 +28,7 @@ def may_edit(access: Access, status: JobStatus) -> bool:
 
 
 async def edit_page(visit: Visit) -> Shown:
-    """Show the form, or apply what was typed."""
+    """Show the form, the same as command, request and code, or apply what was typed."""
     visit.actor.act(EDIT_JOB)
     job = await visit.operator.get_job(visit.name("job_id"))
     shown = _fields(job, is_whole=visit.actor.access.payloads)
@@ -32,18 +36,21 @@ async def edit_page(visit: Visit) -> Shown:
         return _form(visit, job, shown, version=job.version)
     typed = await form_of(visit.request)
     version = typed.get("version", "")
+    reason = typed.get("reason", "").replace("\0", "").strip()
+    kept = [as_typed(each, typed, None) for each in shown]
     try:
-        edit = JobEdit(
-            **_changed(typed, shown), version=version, reason=typed.get("reason", "").strip()
-        )
+        changed = _changed(typed, shown)
+        if "show" in typed:
+            same = _elsewhere(visit, job.id, changed, version=version, reason=reason)
+            return _form(visit, job, kept, version=version, reason=reason, same=same)
+        edit = JobEdit(**changed, version=version, reason=reason)
         action = await visit.operator.edit_job(job.id, edit)
     except InvalidInput as error:
         kept = [as_typed(each, typed, error) for each in shown]
         beside = "" if any(each.problem for each in kept) else str(error)
-        return _form(visit, job, kept, version=version, said=beside)
+        return _form(visit, job, kept, version=version, reason=reason, said=beside)
     except Conflict as error:
-        kept = [as_typed(each, typed, None) for each in shown]
-        return _form(visit, job, kept, version=version, said=str(error))
+        return _form(visit, job, kept, version=version, reason=reason, said=str(error))
     values = {
         "headline": "Done",
         "answer": "",
@@ -59,17 +66,26 @@ async def edit_page(visit: Visit) -> Shown:
 
 
 def _form(
-    visit: Visit, job: JobView, fields: list[Field], *, version: str, said: str = ""
+    visit: Visit,
+    job: JobView,
+    fields: list[Field],
+    *,
+    version: str,
+    reason: str = "",
+    said: str = "",
+    same: tuple[str, ...] = (),
 ) -> Shown:
     return Shown(
         template="edit.html",
         title=f"Edit {job.kind}",
-        command=f"forge-jobs jobs edit {job.id}",
+        commands=(f"forge-jobs jobs edit {job.id}",),
         values={
             "job": job,
             "fields": fields,
             "seen": version,
+            "reason": reason,
             "said": said,
+            "same": same,
             "is_open": may_edit(visit.actor.access, job.status),
         },
     )
@@ -124,3 +140,27 @@ def _changed(typed: Mapping[str, str], shown: list[Field]) -> dict[str, Any]:
         for each in shown
         if texts[each.name] != each.text.strip()
     }
+
+
+def _elsewhere(
+    visit: Visit, job_id: str, changed: Mapping[str, Any], *, version: str, reason: str
+) -> tuple[str, ...]:
+    """Return the command, the request and the line of Python that edit the same version.
+
+    :raises InvalidInput: nothing is changed, or the payload is no JSON
+    """
+    if not changed:
+        raise InvalidInput("edit", "changes nothing", "give another value")
+    if "payload" in changed:
+        check_json_text("payload", bytes(changed["payload"]).decode())
+    about = {name: text for name, text in (("version", version), ("reason", reason)) if text}
+    values = {**changed, **about}
+    words = ["forge-jobs", "jobs", "edit", job_id]
+    for name, value in values.items():
+        words += flag(name, value)
+    body = {name: plain(value) for name, value in values.items()}
+    return (
+        shlex.join(words),
+        curl(visit, "PATCH", link("", "jobs", job_id), body),
+        f"await operator.edit_job({job_id!r}, JobEdit({arguments(values)}))",
+    )

@@ -68,7 +68,7 @@ async def _form(
     return Shown(
         template="enqueue.html",
         title="Enqueue a job",
-        command="forge-jobs enqueue " + (typed["kind"] or "KIND"),
+        commands=("forge-jobs kinds --stored",),
         values={
             "kinds": known[:_LINKED],
             "chosen": typed["kind"],

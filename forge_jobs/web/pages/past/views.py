@@ -71,6 +71,7 @@ def _shown(visit: Visit, then: Then, title: str, headline: str, **values: Any) -
     return Shown(
         template="past.html",
         title=f"{title} at {text_of(then.at)}",
+        commands=(_command(then),),
         values={
             "headline": headline,
             "then": then,
@@ -95,6 +96,13 @@ def _shown(visit: Visit, then: Then, title: str, headline: str, **values: Any) -
             **values,
         },
     )
+
+
+def _command(then: Then) -> str:
+    """Return the command that reads the flow of that minute or hour."""
+    step = "1h" if then.length == HOUR else "1m"
+    until = (then.at + then.length).isoformat()
+    return f"forge-jobs series --over {step} --step {step} --until {until}"
 
 
 def rows_then(then: Then, actor: Actor) -> list[Row]:
