@@ -136,7 +136,7 @@ class BytesType(click.ParamType):  # type: ignore[type-arg] # as above
 
 
 class OrNoneType(click.ParamType):  # type: ignore[type-arg] # as above
-    """What another type reads, or ``none``, which is read as UNSET. See :func:`without`."""
+    """Read as another type, or ``none`` as UNSET. See :func:`without`."""
 
     def __init__(self, read: click.ParamType) -> None:  # type: ignore[type-arg] # as above
         self._read = read

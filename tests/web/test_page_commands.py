@@ -1,4 +1,4 @@
-"""Each page names the commands that read the same, and the commands do."""
+"""Pages name the commands that read the same, and the commands do."""
 
 import re
 import shlex
