@@ -46,7 +46,6 @@ REASONS = {
         "storage/sql/hot/parts",
         "storage/sql/sqlite/pragmas",
         "web/access",
-        "web/pages/forms/elsewhere",
         "web/pages/forms/sending",
         "web/values",
     ],
