@@ -20,7 +20,7 @@ from tests.web.past import Past
 pytestmark = pytest.mark.anyio
 
 HTML = {"Accept": "text/html"}
-MOST_BYTES = 120_000
+MOST_BYTES = 70_000
 
 
 @pytest.fixture

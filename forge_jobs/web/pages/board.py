@@ -17,7 +17,8 @@ from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.operating.words import counted
 from forge_jobs.policy.percentiles import percentile
 from forge_jobs.web.pages.charts.figures import a_minute, total
-from forge_jobs.web.pages.words import NONE, Curve, curve, length
+from forge_jobs.web.pages.charts.paths import Curve, curve
+from forge_jobs.web.pages.words import NONE, length
 
 ENDS = ("succeeded", "failed", "timed_out", "crashed", "rejected", "cancelled")
 """Counters of runs that ended."""

@@ -8,8 +8,9 @@ from forge_jobs.model.failures import OTHER, ErrorGroup
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.errors.calls import STEPS
 from forge_jobs.operating.errors.documents import ErrorView
+from forge_jobs.web.pages.charts.paths import Curve, curve
 from forge_jobs.web.pages.frame import Shown, Visit
-from forge_jobs.web.pages.words import STATUS_WORD, Curve, curve, length, number, term
+from forge_jobs.web.pages.words import STATUS_WORD, length, number, term
 
 SPANS = {
     "1h": timedelta(hours=1),

@@ -1,11 +1,9 @@
 """Numbers, instants and states as the pages show them."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from markupsafe import Markup, escape
-from msgspec import Struct
 
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating import words
@@ -108,31 +106,6 @@ def share(value: float | None) -> str:
 def percent(value: float) -> str:
     """A share of all in whole percents."""
     return f"{value:.0%}".replace("%", " %")
-
-
-class Curve(Struct, frozen=True):
-    """A sparkline in a box of 100 x 24.
-
-    :param line: the path of the line
-    :param area: the path of the area below
-    """
-
-    line: str
-    area: str
-
-
-def curve(values: Iterable[float]) -> Curve | None:
-    """Return a sparkline. None without two values."""
-    points = list(values)
-    if len(points) < 2:
-        return None
-    top = max(*points, 1)
-    step = 100 / (len(points) - 1)
-    spots = [
-        f"{index * step:.2f},{23 - 21 * value / top:.2f}" for index, value in enumerate(points)
-    ]
-    line = "M" + " L".join(spots)
-    return Curve(line, f"{line} L100,24 L0,24 Z")
 
 
 def state(status: JobStatus) -> Markup:

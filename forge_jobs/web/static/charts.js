@@ -30,6 +30,7 @@
   const lengths = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
     7200, 14400, 28800, 86400, 172800, 604800, 2592000];
   const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
+  const briefly = (value) => (value < 100000 ? number(value) : value.toLocaleString("en", { notation: "compact" }));
   const said = (line, value) =>
     value === null || value === undefined ? "\u2013" : (line.seconds ? length : number)(value);
 
@@ -49,7 +50,8 @@
     const plot = figure.querySelector(".plot");
     if (!plot) return;
     const svg = plot.querySelector("svg");
-    const { times, lines } = JSON.parse(figure.dataset.points);
+    const { begin, step, lines } = JSON.parse(figure.dataset.points);
+    const times = lines[0].values.map((_, index) => begin + index * step);
     const marks = figure.dataset.marks.split(" ").filter(Boolean).map(Number);
     const colours = lines.map((line) => {
       const name = line.mark.split(" ").map((each) => `.${each}`).join("");
@@ -93,7 +95,7 @@
         font: "11px sans-serif",
         size: 56,
         incrs: seconds ? lengths : undefined,
-        values: (chart, found) => found.map((value) => (seconds ? brief(value) : number(value))),
+        values: (chart, found) => found.map((value) => (seconds ? brief : briefly)(value)),
       });
     }
     const chart = new uPlot(

@@ -1,16 +1,17 @@
 """Charts: lines over the same steps of time, as paths for SVG and as numbers for a table."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from msgspec import Struct
 
+from forge_jobs.web.pages.charts.paths import path_of
 from forge_jobs.web.pages.words import length, number
 
-WIDTH, HEIGHT = 600, 120
-"""The box of a drawing. The page stretches the box."""
+HEIGHT = 240
+"""The height of a drawing, whose width is its steps. The page stretches the box."""
 
 _LENGTHS = (2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 28_800, 43_200, 86_400)
 """Round lengths of time, in seconds."""
@@ -79,15 +80,23 @@ class Chart(Struct, frozen=True, kw_only=True):
         """Return the path of a line."""
         values = line.before if before else line.values
         top = self.top(line.in_seconds)
-        return _path(self._at, self.times, values, lambda value: HEIGHT * (1 - value / top))
+        return path_of(
+            [None if value is None else round(HEIGHT * (1 - value / top)) for value in values]
+        )
 
-    def _at(self, at: datetime) -> float:
-        return self.place(at)
+    @property
+    def step(self) -> timedelta:
+        """The length of a step. The steps are as long as each other, the last may be cut."""
+        return (self.times[1] if len(self.times) > 1 else self.until) - self.times[0]
+
+    @property
+    def width(self) -> float:
+        """The width of the box: how many steps there are."""
+        return self.place(self.until)
 
     def place(self, at: datetime) -> float:
         """Return how far to the right an instant is, in the box."""
-        begin = self.times[0]
-        return round(WIDTH * ((at - begin) / (self.until - begin)), 1)
+        return round((at - self.times[0]) / self.step, 2)
 
     @property
     def scales(self) -> list[str]:
@@ -108,7 +117,8 @@ class Chart(Struct, frozen=True, kw_only=True):
         """The numbers for a script that draws the chart again, as JSON."""
         document = {
             "unit": self.unit,
-            "times": [int(at.timestamp()) for at in self.times],
+            "begin": int(self.times[0].timestamp()),
+            "step": int(self.step.total_seconds()),
             "lines": [
                 {
                     "name": line.name,
@@ -144,22 +154,3 @@ def _round_up(value: float, in_seconds: bool) -> float:
         return next(each for each in _LENGTHS if each >= value)
     power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
     return next((power * part for part in (1, 2, 5) if power * part >= value), power * 10)
-
-
-def _path(
-    x: Callable[[datetime], float],
-    times: Sequence[datetime],
-    values: Values,
-    y: Callable[[float], float],
-) -> str:
-    parts: list[str] = []
-    goes_on = False
-    for at, value in zip(times, values, strict=False):
-        if value is None:
-            goes_on = False
-            continue
-        # Without a second point a line of no length is a dot.
-        spot = f"{x(at):g},{y(value):.1f}"
-        parts.append(f"L{spot}" if goes_on else f"M{spot}h.1")
-        goes_on = True
-    return "".join(parts)
