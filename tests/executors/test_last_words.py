@@ -5,12 +5,14 @@ import os
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.runtime.executors.guarded import GuardedProgram, ProgramEnd
+from forge_jobs.runtime.executors.guarded import GuardedProgram, NoProcess, ProgramEnd
 from forge_jobs.runtime.executors.messages import Ended, Stop, frame
 from forge_jobs.runtime.executors.supply import Child
 
@@ -31,6 +33,15 @@ async def test_a_command_to_a_guardian_that_is_gone_hides_no_end() -> None:
     program.limit_memory(0)
 
     assert await program.ended == ProgramEnd(0)
+
+
+async def test_a_program_that_is_refused_leaves_no_guardian(tmp_path: Path) -> None:
+    program = GuardedProgram()
+    with pytest.raises(NoProcess, match="Permission denied"):
+        await program.start([str(tmp_path)])
+    # A loop that closes before the guardian is collected leaves a process and a socket.
+    assert program.ended.done()
+    assert not psutil.pid_exists(program.guardian_id)
 
 
 async def _child() -> tuple[Child, socket.socket]:

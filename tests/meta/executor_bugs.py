@@ -19,6 +19,13 @@ EXECUTOR_BUGS = [
         "last_words.py::test_a_command_to_a_guardian_that_is_gone_hides_no_end",
     ),
     _bug(
+        "process: a refusal is raised before the guardian is gone",
+        "guarded",
+        "            await asyncio.shield(self.ended)\n            raise NoProcess(",
+        "            raise NoProcess(",
+        "last_words.py::test_a_program_that_is_refused_leaves_no_guardian",
+    ),
+    _bug(
         "process: a write to a child that is gone hides the outcome",
         "supply",
         "        self.data_received(unread(self._socket))\n",

@@ -32,17 +32,24 @@ FORKS_TWICE = """
 import os, signal, sys, time
 for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(signum, signal.SIG_IGN)
+marked, marks = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         with open(sys.argv[1], "w") as file:
             file.write(str(os.getpid()))
+        os.close(marks)
         time.sleep(600)
     os._exit(0)
 os.wait()
+os.close(marks)
+os.read(marked, 1)
 time.sleep(float(sys.argv[2]))
 """
-"""A program that leaves a process behind: in another session, deaf to SIGTERM."""
+"""A program that leaves a process behind: in another session, deaf to SIGTERM.
+
+Ends when the process left behind has written its id.
+"""
 
 
 @handlers.job("process.adds", executor="process")

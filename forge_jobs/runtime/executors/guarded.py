@@ -158,6 +158,8 @@ class GuardedProgram(asyncio.Protocol):
             self.kill()
             raise
         if self._refused:
+            # The guardian of no program is gone too when the caller hears of the refusal.
+            await asyncio.shield(self.ended)
             raise NoProcess(os.strerror(self._refused), self._refused)
 
     def socket_pair(self) -> tuple[socket.socket, socket.socket]:
