@@ -11,6 +11,10 @@ from forge_jobs.clients.client import JobClient as JobClient
 from forge_jobs.clients.flows.plans import EnqueuedGroup as EnqueuedGroup
 from forge_jobs.clients.flows.plans import Group as Group
 from forge_jobs.clients.flows.plans import GroupState as GroupState
+from forge_jobs.clients.flows.workflows import EnqueuedWorkflow as EnqueuedWorkflow
+from forge_jobs.clients.flows.workflows import StepState as StepState
+from forge_jobs.clients.flows.workflows import Workflow as Workflow
+from forge_jobs.clients.flows.workflows import WorkflowState as WorkflowState
 from forge_jobs.config import RuntimeSettings as RuntimeSettings
 from forge_jobs.errors import ConfigError as ConfigError
 from forge_jobs.errors import Conflict as Conflict
@@ -40,6 +44,7 @@ from forge_jobs.handlers.context import JobContext as JobContext
 from forge_jobs.handlers.context import JobProgress as JobProgress
 from forge_jobs.handlers.context import ParentJob as ParentJob
 from forge_jobs.handlers.handler import Handler as Handler
+from forge_jobs.handlers.injection.from_step import FromStep as FromStep
 from forge_jobs.handlers.injection.markers import Depends as Depends
 from forge_jobs.handlers.injection.markers import Injected as Injected
 from forge_jobs.handlers.injection.markers import Shared as Shared
@@ -151,11 +156,13 @@ __all__ = [
     "EnqueueOutcome",
     "EnqueueRequest",
     "EnqueuedGroup",
+    "EnqueuedWorkflow",
     "Exponential",
     "Failed",
     "Fixed",
     "Forbidden",
     "ForgeJobsError",
+    "FromStep",
     "Group",
     "GroupState",
     "Handler",
@@ -204,6 +211,7 @@ __all__ = [
     "Shared",
     "SlowWatcher",
     "Snoozed",
+    "StepState",
     "Storage",
     "StorageClosed",
     "StorageError",
@@ -214,6 +222,8 @@ __all__ = [
     "UndecodablePayload",
     "Unique",
     "WarmPool",
+    "Workflow",
+    "WorkflowState",
     "WrongEventLoop",
     "command_handlers",
     "dead_letter_of",

@@ -1,7 +1,8 @@
-"""The handler that ends the job of a group."""
+"""The handlers that end the jobs of groups and workflows."""
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.flows.plans import GROUP_KIND
+from forge_jobs.clients.flows.workflows import WORKFLOW_KIND
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.outcomes import Dead
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -9,17 +10,19 @@ from forge_jobs.privacy.encryption import Encryption
 
 
 def group_handlers(*, encryption: Encryption | None = None) -> HandlerRegistry:
-    """Return a registry with the handler of groups, for the registry of pods to include::
+    """Return a registry with what ends groups and workflows, for the registry of pods to include::
 
         handlers.include(group_handlers())
 
     One job of kind ``forge.group`` runs for each group, when the last member has ended: ``done``
-    when all members are, ``dead`` otherwise.
+    when all members are, ``dead`` otherwise. One of kind ``forge.workflow`` runs for each workflow,
+    when all steps are done.
 
     :param encryption: that of the registry, where it has one
     """
     registry = HandlerRegistry(encryption=encryption)
     registry.register(settle_group, GROUP_KIND, max_attempts=None, timeout=None)
+    registry.register(settle_workflow, WORKFLOW_KIND, max_attempts=None, timeout=None)
     return registry
 
 
@@ -33,3 +36,8 @@ async def settle_group(
     if on_failure is not None:
         await client.cancel(on_failure)
     return {"done": state.done}
+
+
+async def settle_workflow(name: str, steps: dict[str, dict[str, str]]) -> dict[str, int]:
+    """Say how many steps there were. The job runs when no step holds the whole."""
+    return {"steps": len(steps)}

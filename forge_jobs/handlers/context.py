@@ -34,6 +34,11 @@ class ParentJob(Protocol):
         ...
 
     @property
+    def step(self) -> str:
+        """The name of the step that the parent is in a workflow. "" in none, and when removed."""
+        ...
+
+    @property
     def error(self) -> ErrorRecord | None:
         """The last error of the parent, None without one. A job that is done may have errors."""
         ...

@@ -21,7 +21,7 @@ from forge_jobs.handlers.option_checks import (
 )
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
+from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest, OurKey
 from forge_jobs.handlers.routing import Elsewhere, Router
 from forge_jobs.handlers.spreading import spread_out
 from forge_jobs.handlers.unique_keys import as_fingerprinted, resolve, wish_of
@@ -243,7 +243,7 @@ def _content(job: NewJob) -> bytes:
 def _metadata(request: EnqueueRequest, defaults: HandlerOptions) -> str:
     given = request.metadata or {}
     text = _strings("metadata", given) if given else "{}"
-    ours = [key for key in given if key.startswith(_OURS)]
+    ours = [key for key in given if key.startswith(_OURS) and not isinstance(key, OurKey)]
     if ours:
         problem = f"has {', '.join(map(repr, ours[:4]))}: forge_jobs alone writes keys like these"
         fix = "leave them out of a copy of a job's metadata: "
@@ -386,4 +386,4 @@ def _strings(field: str, value: object) -> str:
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise InvalidInput(f"{field}.{key}", f"is {a_type(text)}", fix)
-    return encode_json(field, value, MAX_METADATA_BYTES)
+    return encode_json(field, {str(key): text for key, text in value.items()}, MAX_METADATA_BYTES)

@@ -17,6 +17,12 @@ class CheckedJson(str):
     __slots__ = ()
 
 
+class OurKey(str):
+    """A key of metadata that forge_jobs itself writes into a request."""
+
+    __slots__ = ()
+
+
 class Share(Struct, frozen=True):
     """The part of one request of many in a window. ``enqueue_many(..., spread=window)`` makes them.
 

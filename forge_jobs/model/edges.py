@@ -12,6 +12,12 @@ from forge_jobs.model.jobs import ACTIVE, JobStatus
 MOST_KIN = 1_000
 """So many relatives are shown in each direction at most."""
 
+MOST_OF_ONE = 10_000
+"""So many of a single job."""
+
+STEP, WORKFLOW = "forge_jobs.step", "forge_jobs.workflow"
+"""The keys of a job's metadata that name the step and the id of the workflow that has the job."""
+
 MOST_ASKED = 100
 """Of so many jobs one call tells the relatives."""
 
@@ -96,8 +102,9 @@ def check_kin(ids: Sequence[JobId], limit: int) -> None:
     """
     if len(ids) > MOST_ASKED:
         raise InvalidInput("ids", f"are {len(ids)}", f"give at most {MOST_ASKED} in a call")
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_KIN:
-        raise InvalidInput("limit", f"is {limit!r:.40}", f"give 1 to {MOST_KIN}")
+    most = MOST_OF_ONE if len(ids) <= 1 else MOST_KIN
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidInput("limit", f"is {limit!r:.40}", f"give 1 to {most}")
 
 
 def edge_of_requeued(

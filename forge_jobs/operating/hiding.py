@@ -4,6 +4,7 @@ from typing import overload
 
 from msgspec import structs
 
+from forge_jobs.model.edges import STEP, WORKFLOW
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.jobs import Job
@@ -11,7 +12,7 @@ from forge_jobs.model.progress import JobState
 from forge_jobs.operating.redaction import NO_REDACTION, Redaction, clean_job
 from forge_jobs.privacy.secrets import HIDDEN, ORIGIN, SECRETS, readable
 
-OURS = frozenset({ORIGIN, SECRETS})
+OURS = frozenset({ORIGIN, SECRETS, STEP, WORKFLOW})
 """Keys of metadata that are no words of the user."""
 
 _HIDDEN_JSON = f'"{HIDDEN}"'

@@ -142,11 +142,13 @@ async def test_more_than_was_asked_for_is_said(storage: Storage) -> None:
     assert ([each.id for each in left.children], left.more_children) == (behind[4:], False)
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1001, True, None, 1.5])
+@pytest.mark.parametrize("limit", [0, -1, 10_001, True, None, 1.5])
 async def test_a_limit_out_of_bounds_is_refused_by_name(storage: Storage, limit: object) -> None:
     with pytest.raises(InvalidInput) as refused:
         await storage.jobs.kin([new_job_id()], limit=limit)  # type: ignore[arg-type]
     assert refused.value.field == "limit"
+    with pytest.raises(InvalidInput, match="1 to 1000"):
+        await storage.jobs.kin([new_job_id(), new_job_id()], limit=1_001)
     with pytest.raises(InvalidInput) as refused:
         await storage.jobs.kin([new_job_id() for _ in range(101)])
     assert refused.value.field == "ids"

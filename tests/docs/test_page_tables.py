@@ -93,8 +93,9 @@ _PLAIN_ENGLISH = frozenset(
     re.findall(
         r"\w+",
         "access alone answering api apply around cli closed conflict decryption depends end"
-        " exponential fixed forbidden forge found injected input invalid judging lib limited linear"
-        " list locked matching metric mismatch missing not one operate operating option postgres"
+        " exponential fixed forbidden forge found from injected input invalid judging lib limited"
+        " linear list locked matching metric mismatch missing not one operate operating option"
+        " postgres"
         " program read redis registration slow sql sqlite state successful sync testing undecodable"
         " web wrong",
     )

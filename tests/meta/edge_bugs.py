@@ -16,6 +16,8 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
 
 
 _TALLIES = ("tests/conformance/test_tallies.py",)
+_WORKFLOWS = ("tests/runtime/test_workflows.py",)
+_PLAN = "forge_jobs/clients/flows/workflows.py"
 
 EDGE_BUGS = (
     Bug(
@@ -66,6 +68,54 @@ EDGE_BUGS = (
                 "new_job_id() if request.id is None",
             ),
         ),
+    ),
+    Bug(
+        "a resume forgets a whole that was cancelled",
+        _WORKFLOWS,
+        (
+            Edit(
+                "forge_jobs/clients/flows/calls.py",
+                "[gate.id] if gate.status in FAILED else []",
+                "[gate.id] if False else []",
+            ),
+        ),
+    ),
+    Bug(
+        "a resume takes dead steps alone",
+        _WORKFLOWS,
+        (
+            Edit(
+                _PLAN,
+                "return step.status in FAILED or",
+                "return step.status is JobStatus.DEAD or",
+            ),
+        ),
+    ),
+    Bug(
+        "a dead step does not hold the whole",
+        _WORKFLOWS,
+        (Edit(_PLAN, 'After(each, "hold")', 'After(each, "note")'),),
+    ),
+    Bug(
+        "the deadline of the whole does not count for steps",
+        _WORKFLOWS,
+        (Edit(_PLAN, "            expires = deadline\n", "            pass\n"),),
+    ),
+    Bug(
+        "a circle of steps is taken for a graph",
+        ("tests/runtime/test_workflow_plans.py",),
+        (
+            Edit(
+                _PLAN,
+                "list(TopologicalSorter(workflow.after).static_order())",
+                "list(workflow.after)",
+            ),
+        ),
+    ),
+    Bug(
+        "a result of a step is read as any type",
+        ("tests/unit/test_from_step.py",),
+        (Edit("forge_jobs/handlers/injection/from_step.py", ".result(kind)", ".result()"),),
     ),
     Bug(
         "a requeued child waits for nobody",

@@ -1,1 +1,1 @@
-"""Jobs that belong together: groups and chains."""
+"""Jobs that belong together: groups, chains and workflows."""

@@ -1,4 +1,4 @@
-"""The calls for groups and chains of the blocking client."""
+"""The calls for groups, chains and workflows of the blocking client."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.flows.calls import FlowCalls
 from forge_jobs.clients.flows.plans import EnqueuedGroup, Group, GroupState
+from forge_jobs.clients.flows.workflows import EnqueuedWorkflow, Workflow, WorkflowState
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome
 
@@ -36,3 +37,19 @@ class SyncFlowCalls(ABC):
     def cancel_group(self, group_id: str) -> BulkTotals:
         """Cancel the members of a group. As ``JobClient.cancel_group``."""
         return self._call(lambda client: client.cancel_group(group_id))
+
+    def enqueue_workflow(self, workflow: Workflow) -> EnqueuedWorkflow:
+        """Store named steps, checked first. As ``JobClient.enqueue_workflow``."""
+        return self._call(lambda client: client.enqueue_workflow(workflow))
+
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the graph and how far each step has come. As ``JobClient.workflow``."""
+        return self._call(lambda client: client.workflow(workflow_id))
+
+    def cancel_workflow(self, workflow_id: str) -> BulkTotals:
+        """Cancel all steps and the whole. As ``JobClient.cancel_workflow``."""
+        return self._call(lambda client: client.cancel_workflow(workflow_id))
+
+    def resume_workflow(self, workflow_id: str) -> BulkTotals:
+        """Requeue the steps that failed. As ``JobClient.resume_workflow``."""
+        return self._call(lambda client: client.resume_workflow(workflow_id))

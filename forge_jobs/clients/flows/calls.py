@@ -1,7 +1,7 @@
-"""The calls of a client that store and follow groups and chains."""
+"""The calls of a client that store and follow groups, chains and workflows."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -15,11 +15,25 @@ from forge_jobs.clients.flows.plans import (
     in_steps,
     state_of,
 )
+from forge_jobs.clients.flows.workflows import (
+    FAILED,
+    WORKFLOW_KIND,
+    EnqueuedWorkflow,
+    Workflow,
+    WorkflowPlan,
+    WorkflowState,
+    has_failed,
+    workflow_state,
+)
 from forge_jobs.clients.lists import ListCalls
-from forge_jobs.errors import NotFound
+from forge_jobs.clients.results import decrypted_job
+from forge_jobs.errors import Conflict, NotFound
+from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus, NewJob
+from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import Storage
 
 R = TypeVar("R")
@@ -29,6 +43,7 @@ class FlowCalls(ListCalls):
     """A part of the methods of every client. See ``JobClient``."""
 
     storage: Storage
+    _encryption: Encryption | None
 
     @abstractmethod
     async def prepared(self, requests: Iterable[EnqueueRequest]) -> tuple[NewJob, ...]: ...
@@ -94,9 +109,91 @@ class FlowCalls(ListCalls):
         :raises NotFound: there is no such group, or the group is not stored yet
         """
         members = await self._members_of(check_job_id(group_id, "group_id"))
+        return await self._changed(self._jobs.cancel, members)
+
+    async def enqueue_workflow(
+        self, workflow: Workflow, *, connection: object | None = None
+    ) -> EnqueuedWorkflow:
+        """Store the steps, each a job after those that it names, and the job that ends the whole.
+
+        All or none up to 199 steps, and in a transaction of the caller. Larger workflows are stored
+        in steps of 200: a caller that dies in between leaves jobs that run without a workflow,
+        which a repeat with the same ``Workflow(id=)`` completes.
+
+        :raises Conflict: the id is stored with other content
+        :raises InvalidInput: a request is wrong, there are none or too many steps, a step comes
+            after one that is not there, or they go in a circle. Nothing is stored
+        """
+        plan = WorkflowPlan(workflow)
+        return plan.stored(await self._stored(plan.requests(), connection))
+
+    async def workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the graph of the workflow, and how far each step has come.
+
+        Two looks at the store, at the workflow's own job and at what that job comes after, however
+        many steps there are. Steps that were removed meanwhile are there without their status.
+
+        :raises NotFound: there is no such workflow, or it is not stored yet
+        :raises KeyMissing: the graph is encrypted, and this client has no such key
+        """
+        gate = await self._gate(workflow_id)
+        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
+        if kin is None:
+            raise _no_workflow(gate.id)
+        return workflow_state(decrypted_job(gate, self._encryption), kin.parents)
+
+    async def cancel_workflow(self, workflow_id: str) -> BulkTotals:
+        """Cancel all steps that wait, ask those that run to stop, and cancel the whole.
+
+        The last steps are cancelled first, so that none begins because another was cancelled.
+
+        :raises NotFound: there is no such workflow, or it is not stored yet
+        """
+        gate = await self._gate(workflow_id)
+        steps = await self._members_of(gate.id)
+        return await self._changed(self._jobs.cancel, [*reversed(steps), gate.id])
+
+    async def resume_workflow(self, workflow_id: str) -> BulkTotals:
+        """Requeue the steps that ended without success, after what was wrong has been mended.
+
+        Dead and cancelled steps begin anew, those whose parents failed among them, and wait for
+        their parents as before. Steps that they held go on behind them. A workflow that was
+        cancelled waits for its steps again. A deadline that has passed no longer counts. A caller
+        that dies midway may call again.
+
+        :raises NotFound: there is no such workflow, or a step that failed has been removed
+        :raises Conflict: the workflow has ended with success
+        """
+        gate = await self._gate(workflow_id)
+        if gate.status is JobStatus.DONE:
+            raise Conflict(f"workflow {gate.id} has ended with success: there is nothing to resume")
+        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
+        failed = [each for each in kin.parents if has_failed(each)] if kin is not None else []
+        gone = [each.id for each in failed if each.status is None]
+        if gone:
+            raise NotFound(
+                f"{len(gone)} steps of workflow {gate.id} that failed are gone, {gone[0]} among "
+                "them; cancel the workflow and enqueue another, or end it without them by "
+                "release_held"
+            )
+        # Parents before children, so that the children wait for them.
+        whole = [gate.id] if gate.status in FAILED else []
+        return await self._changed(self._jobs.requeue, [*(each.id for each in failed), *whole])
+
+    async def _gate(self, workflow_id: str) -> Job:
+        wanted = check_job_id(workflow_id, "workflow_id")
+        gate = (await self._jobs.get([wanted])).get(wanted)
+        if gate is None or gate.kind != WORKFLOW_KIND:
+            raise _no_workflow(wanted)
+        return gate
+
+    async def _changed(
+        self, verb: Callable[..., Awaitable[BulkOutcome]], ids: Iterable[JobId]
+    ) -> BulkTotals:
         try:
-            return await in_batches(self._jobs.cancel, members)
+            return await in_batches(verb, ids)
         finally:
+            # Also after an error: some batches may have been applied.
             self.storage.jobs.announce_changes(None)
 
     async def _members_of(self, group: JobId) -> tuple[JobId, ...]:
@@ -124,4 +221,11 @@ def _no_group(group: JobId) -> NotFound:
     return NotFound(
         f"there is no group {group}; it is not stored yet, its retention is over, or the store "
         "is another"
+    )
+
+
+def _no_workflow(workflow: JobId) -> NotFound:
+    return NotFound(
+        f"there is no workflow {workflow}; it is not stored yet, its retention is over, or the "
+        "store is another"
     )

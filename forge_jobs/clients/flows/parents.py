@@ -7,6 +7,7 @@ from msgspec import Struct
 from forge_jobs.clients.flows.plans import GROUP_KIND
 from forge_jobs.clients.results import read_result
 from forge_jobs.errors import NotFound
+from forge_jobs.model.edges import STEP
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ErrorRecord, Job, JobStatus
 from forge_jobs.privacy.encryption import Encryption
@@ -30,6 +31,10 @@ class Parent(Struct, frozen=True):
     @property
     def status(self) -> JobStatus | None:
         return None if self.job is None else self.job.status
+
+    @property
+    def step(self) -> str:
+        return "" if self.job is None else self.job.metadata.get(STEP, "")
 
     @property
     def error(self) -> ErrorRecord | None:

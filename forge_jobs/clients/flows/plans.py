@@ -141,21 +141,10 @@ class GroupPlan:
     def _gate(self, group: Group) -> EnqueueRequest[Any]:
         first = self._members[0]
         failing = self._callbacks.get("on_failure")
-        queue = group.queue or (first.queue if isinstance(first.queue, str) else None)
-        if queue is None and first.handler_options is not None:
-            queue = first.handler_options.queue
-        gate: EnqueueRequest[Any] = EnqueueRequest(
-            GROUP_KIND,
-            {"on_failure": None if failing is None else failing.id},
-            # No look at what pods publish: the kind is known to be right.
-            handler_options=HandlerOptions(),
-            id=self.id,
-            after=[After(JobId(str(each.id)), "note") for each in self._members],
-            max_attempts=None,
-            keep_result=True,
-            tags=group.tags,
-        )
-        return gate if queue is None else gate.options(queue=queue)
+        after = [After(JobId(str(each.id)), "note") for each in self._members]
+        payload = {"on_failure": None if failing is None else failing.id}
+        gate = gate_request(self.id, GROUP_KIND, payload, after, first=first, queue=group.queue)
+        return gate.options(tags=group.tags)
 
     def requests(self) -> list[EnqueueRequest[Any]]:
         """Members first, because a job comes after jobs that are stored."""
@@ -169,6 +158,35 @@ class GroupPlan:
             members=tuple(outcomes[:count]),
             callbacks=dict(zip(self._callbacks, outcomes[count + 1 :], strict=True)),
         )
+
+
+def gate_request(
+    whole: JobId,
+    kind: str,
+    payload: Mapping[str, Any],
+    after: Sequence[After],
+    *,
+    first: EnqueueRequest[Any],
+    queue: str | None,
+) -> EnqueueRequest[Any]:
+    """Return the request for the job that notices the end of jobs that belong together.
+
+    :param first: one of the jobs, whose queue counts where ``queue`` is None
+    """
+    queue = queue or (first.queue if isinstance(first.queue, str) else None)
+    if queue is None and first.handler_options is not None:
+        queue = first.handler_options.queue
+    gate: EnqueueRequest[Any] = EnqueueRequest(
+        kind,
+        payload,
+        # No look at what pods publish: the kind is known to be right.
+        handler_options=HandlerOptions(),
+        id=whole,
+        after=after,
+        max_attempts=None,
+        keep_result=True,
+    )
+    return gate if queue is None else gate.options(queue=queue)
 
 
 def chained(

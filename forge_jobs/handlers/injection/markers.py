@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from forge_jobs.errors import RegistrationError, a_type
+from forge_jobs.handlers.injection.annotations import classes_of
 
 
 class _Stand:
@@ -34,6 +35,10 @@ class Dependency(_Stand):
         self.factory = factory
         self.is_shared = is_shared
         self.use_cache = use_cache
+
+    def made_by(self, annotation: object) -> Callable[..., Any] | None:
+        """Return what makes the value of a parameter with this annotation. None: nothing says."""
+        return self.factory or next(iter(classes_of(annotation)), None)
 
     def __repr__(self) -> str:
         name = "Shared" if self.is_shared else "Depends"

@@ -6,7 +6,7 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from forge_jobs.errors import RegistrationError, a_type
-from forge_jobs.handlers.injection.annotations import annotations_of, classes_of, metadata_of
+from forge_jobs.handlers.injection.annotations import annotations_of, metadata_of
 from forge_jobs.handlers.injection.factories import Factory, parameters_of
 from forge_jobs.handlers.injection.markers import (
     Dependency,
@@ -186,7 +186,7 @@ class _Resolver:
 
     def made(self, marker: Dependency, annotation: object, where: str) -> int:
         """Return the number of the step for a value that a factory makes."""
-        function = marker.factory or next(iter(classes_of(annotation)), None)
+        function = marker.made_by(annotation)
         if function is None or function is Any:
             raise RegistrationError(
                 f"{where} is marked {marker!r}, and the annotation is no class; name what makes "

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, Unpack, overload
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.flows.plans import EnqueuedGroup, Group
+from forge_jobs.clients.flows.workflows import EnqueuedWorkflow, Workflow
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.filters import JobFilter
@@ -77,6 +78,12 @@ class QueueHandle:
     ) -> EnqueuedGroup:
         """Store jobs that belong together. As :meth:`JobClient.enqueue_group`."""
         return await self.client.enqueue_group(group, connection=connection)
+
+    async def enqueue_workflow(
+        self, workflow: Workflow, *, connection: object | None = None
+    ) -> EnqueuedWorkflow:
+        """Store named steps, checked first. As :meth:`JobClient.enqueue_workflow`."""
+        return await self.client.enqueue_workflow(workflow, connection=connection)
 
     @overload
     async def result(self, job_id: EnqueueOutcome[R], timeout: timedelta | float) -> R: ...

@@ -21,7 +21,7 @@ class KinStore(Protocol):
         another one after that end.
 
         :param ids: at most ``MOST_ASKED``
-        :param limit: 1 to ``MOST_KIN``
+        :param limit: 1 to ``MOST_KIN``, of a single job to ``MOST_OF_ONE``
         :raises InvalidInput: too many jobs, or a limit out of bounds
         :raises PartlyUnavailable: part of the store is silent. The error has the jobs of which all
             relatives answer

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from forge_jobs.errors import PartlyUnavailable
-from forge_jobs.model.edges import Kin, Relative
+from forge_jobs.model.edges import MOST_KIN, Kin, Relative
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
+from forge_jobs.storage.redis.base.steps import run_some_in_steps
 from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.locators import locate_some
@@ -117,7 +118,7 @@ async def _states(db: Database, queues: Mapping[JobId, str], parent: str) -> dic
         base: [item_of("relatives", "each", id=job_id, parent=parent) for job_id in ids]
         for base, ids in asked.items()
     }
-    answers, silent = await db.run_some("relatives", requests, list[_State])
+    answers, silent = await run_some_in_steps(db, "relatives", requests, list[_State], MOST_KIN)
     if silent:
         raise _Silent
     return {
