@@ -80,8 +80,6 @@ REASONS = {
         "runtime/pod/labels",
     ],
     "one way of a client, so that its large module stays within its limit": [
-        "clients/flows/blocking",
-        "clients/grouping",
         "clients/removing",
     ],
     "one statement of PostgreSQL, beside the verb that has it": [
