@@ -1,6 +1,7 @@
 """Options that select the jobs of a command: ids, or a filter."""
 
 import functools
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -11,13 +12,14 @@ import msgspec
 from forge_jobs.cli.options import INSTANT, with_store
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
-from forge_jobs.model.answering.filters import as_filter, is_relative
+from forge_jobs.model.answering.filters import as_filter, is_relative, query_of
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queries.terms import JobQuery
+from forge_jobs.model.queries.writing import format_query
 
 T = TypeVar("T")
 
@@ -132,3 +134,14 @@ def chosen(
         raise InvalidInput("job-id", "is missing", "give job ids, or a filter and --all-matching")
     ids = tuple(check_job_id(job_id, "job-id") for job_id in job_ids)
     return msgspec.structs.replace(which, ids=ids) if ids else which
+
+
+def export_of(which: JobFilter) -> str:
+    """Return the command that keeps a copy of the jobs of a filter."""
+    try:
+        line = format_query(query_of(which))
+    except InvalidInput:
+        # A name that no line can hold, as one with white space.
+        return "forge-jobs export, with the same filter"
+    where = ["--where", line] if line else []
+    return shlex.join(["forge-jobs", "export", *where, "-o", "jobs.jsonl"])

@@ -45,3 +45,13 @@ def test_a_size_that_is_none_is_refused(forge: CommandLine) -> None:
     assert "'100' is not a limit; give a count per duration" in forge.refuse(
         "limits", "set", "smtp", "100"
     )
+
+
+def test_before_jobs_are_deleted_the_command_says_how_to_keep_a_copy(forge: CommandLine) -> None:
+    forge("enqueue", "a", "--queue", "x")
+    told = forge.run("jobs", "delete", "--queue", "x", "--all-matching", stdin="n\n")
+    assert "There is no undo. A copy first: forge-jobs export --where queue:x -o jobs.jsonl" in (
+        told.output
+    )
+    assert len(forge.json("jobs", "list")["jobs"]) == 1
+    assert "export" not in forge("jobs", "cancel", "--queue", "x", "--all-matching", "--yes").output

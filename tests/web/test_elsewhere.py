@@ -56,6 +56,8 @@ ACTS = {
     "delete_schedule": "name=nightly",
     "set_schedule": "name=nightly&expression=%40hourly",
     "drain_limit": "name=smtp",
+    "set_limit": "name=smtp&size=7/90s",
+    "delete_limit": "name=smtp",
     "cancel_jobs": "id={0}",
     "cancel_jobs by filter": "q=queue:mail+status:pending",
     "requeue_jobs": "q=status:cancelled",
@@ -122,7 +124,7 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         sorted((job.id if job.id in ids else "", job.kind, job.status.value) for job in jobs),
         [(each.name, each.settings, each.paused, each.overridden) for each in queues],
         [(each.spec, each.paused, each.deleted) for each in schedules],
-        [(each.scope, each.available == 0) for each in limits],
+        [(each.scope, each.limit, each.available == 0) for each in limits],
         sorted(
             (each.verb, each.target, each.before, each.after, each.changed, each.state.value)
             for each in actions
@@ -150,7 +152,13 @@ async def by_request(storage: Storage, line: str, path: Path) -> None:
 
 
 async def by_python(storage: Storage, line: str, path: Path) -> None:
-    names: dict[str, Any] = {"Apply": Apply, "QueueEdit": QueueEdit, "ScheduleEdit": ScheduleEdit}
+    names: dict[str, Any] = {
+        "Apply": Apply,
+        "QueueEdit": QueueEdit,
+        "RateLimit": RateLimit,
+        "ScheduleEdit": ScheduleEdit,
+        "timedelta": timedelta,
+    }
     program = f"async def main(operator):\n    {line}\n"
     exec(compile(program, "page", "exec"), names)
     async with Operator(storage, ADA) as operator:

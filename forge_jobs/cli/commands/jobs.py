@@ -24,7 +24,7 @@ from forge_jobs.cli.options import (
     with_operator,
 )
 from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
-from forge_jobs.cli.selection import Which, chosen, filter_options, settled
+from forge_jobs.cli.selection import Which, chosen, export_of, filter_options, settled
 from forge_jobs.config import Deployment
 from forge_jobs.errors import Conflict, Unavailable
 from forge_jobs.model.filters import MOST_COUNTED, JobFilter, JobOrder, JobSummary
@@ -314,6 +314,8 @@ def _previewed(
         found = with_operator(
             deployment, lambda operator: operator.preview_action(operation, which, all_jobs=every)
         )
+        if operation == "delete_jobs" and not yes:
+            talk(f"There is no undo. A copy first: {export_of(which)}")
         _confirm(verb, found, yes=yes)
         apply = Apply(token=found.token, reason=reason)
         try:

@@ -1,14 +1,9 @@
 """Actions: a page that says what would happen, and the deed."""
 
 import asyncio
-import shlex
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
-
-import msgspec
-from msgspec import UNSET, Struct
-from starlette.requests import Request
 
 from forge_jobs.errors import Conflict, Forbidden, InvalidInput, NotFound
 from forge_jobs.model.answering.filters import as_filter
@@ -19,11 +14,11 @@ from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.previews import Apply, read_token
 from forge_jobs.operating.actions.recording import VERBS
-from forge_jobs.operating.operations import API, BY_NAME
 from forge_jobs.operating.pods.documents import PodRequestView
-from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
+from forge_jobs.web.pages.forms import same
+from forge_jobs.web.pages.forms.same import Meant
 from forge_jobs.web.pages.forms.sending import form_of
 from forge_jobs.web.pages.frame import Shown, Visit, link
 from forge_jobs.web.pages.queue import settings as of_queue
@@ -38,31 +33,7 @@ LONGEST = 20.0
 """Seconds that a page waits for an action on many. The action goes on from its record."""
 
 
-class _Meant(Struct, frozen=True, kw_only=True):
-    """The things that a deed is for: the parameters of the page's address.
-
-    :param fields: all parameters, to send them again
-    """
-
-    deed: Deed
-    fields: tuple[tuple[str, str], ...]
-
-    def value(self, key: str) -> str:
-        """Return the first value of a parameter, "" without one."""
-        return next((value for name, value in self.fields if name == key), "")
-
-    @property
-    def changes(self) -> tuple[tuple[str, str], ...]:
-        """The parameters beside the name."""
-        return tuple(each for each in self.fields if each[0] != "name")
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The ids of the jobs that were picked."""
-        return tuple(value for name, value in self.fields if name == "id")
-
-
-def _meant(visit: Visit) -> _Meant:
+def _meant(visit: Visit) -> Meant:
     deed = DEEDS.get(visit.name("operation"))
     if deed is None:
         raise NotFound("there is no such action")
@@ -70,14 +41,14 @@ def _meant(visit: Visit) -> _Meant:
     if deed not in ACTION_DEEDS and not visit.actor.access.allows(deed.operation):
         raise Forbidden(visit.actor.name, deed.operation)
     fields = tuple(visit.request.query_params.multi_items())
-    if deed.operation == "set_queue":
+    if deed.operation in ("set_queue", "set_limit"):
         fields = tuple(
             each for each in fields if each[1].strip() or each[0] in of_queue.MAY_BE_EMPTY
         )
-    return _Meant(deed=deed, fields=fields)
+    return Meant(deed=deed, fields=fields)
 
 
-def _which(meant: _Meant, visit: Visit) -> JobFilter:
+def _which(meant: Meant, visit: Visit) -> JobFilter:
     """Return the jobs of a deed.
 
     :raises InvalidInput: none is named, or a bad filter
@@ -108,7 +79,7 @@ async def act_page(visit: Visit) -> Shown:
 # -- previews ------------------------------------------------------------------------------------
 
 
-async def _preview_of_jobs(visit: Visit, meant: _Meant) -> Shown:
+async def _preview_of_jobs(visit: Visit, meant: Meant) -> Shown:
     deed = meant.deed
     found = await visit.operator.preview_action(deed.operation, _which(meant, visit))
     fitting = found.count - sum(found.refused.values())
@@ -133,7 +104,7 @@ async def _preview_of_jobs(visit: Visit, meant: _Meant) -> Shown:
     )
 
 
-async def _preview_of_pod(visit: Visit, meant: _Meant) -> Shown:
+async def _preview_of_pod(visit: Visit, meant: Meant) -> Shown:
     """Show what runs on the pod beside what is asked for."""
     name = meant.value("name")
     found = {str(each.pod.host_id): each for each in (await visit.operator.list_pods()).pods}
@@ -150,7 +121,7 @@ async def _preview_of_pod(visit: Visit, meant: _Meant) -> Shown:
 
 
 def _preview_of_name(
-    visit: Visit, meant: _Meant, *, label: str = "", runs: Sequence[str] | None = None
+    visit: Visit, meant: Meant, *, label: str = "", runs: Sequence[str] | None = None
 ) -> Shown:
     name = label or meant.value("name")
     changes = dict(meant.changes)
@@ -174,73 +145,24 @@ def _preview_of_name(
     )
 
 
-def _preview(visit: Visit, meant: _Meant, **values: Any) -> Shown:
+def _preview(visit: Visit, meant: Meant, **values: Any) -> Shown:
     return Shown(
         template="act.html",
         title=meant.deed.label,
         values={
             "consequence": meant.deed.consequence,
             "danger": meant.deed.danger,
-            "same": _command(meant),
-            "curl": _curl(meant, visit.request, values["token"]),
-            "python": _python(meant, values["token"]),
+            "same": same.command(meant),
+            "curl": same.request(meant, visit, values["token"]),
+            "python": same.code(meant, values["token"]),
             "back": _back(visit, meant),
+            "copy": same.export_of(meant) if meant.deed.operation == "delete_jobs" else "",
             **values,
         },
     )
 
 
-def _command(meant: _Meant) -> str:
-    """Return the command that does the same."""
-    words = ["forge-jobs", *BY_NAME[meant.deed.operation].command.split()]
-    if meant.deed.verb:
-        q = meant.value("q")
-        words += meant.ids or ("--where", q, "--all-matching")
-    else:
-        words.append(meant.value("name"))
-        for key, value in meant.changes:
-            words += [f"--{key.replace('_', '-')}", value]
-    return shlex.join(words)
-
-
-def _curl(meant: _Meant, request: Request, token: str) -> str:
-    """Return the request that does the same. Of an action on many that applies this preview."""
-    name = "apply_action" if token else meant.deed.operation
-    method, _, route = BY_NAME[name].http.partition(" ")
-    if token:
-        body: dict[str, Any] = {"token": token}
-    else:
-        named = link("", meant.value("name"))
-        route = route.replace("/{name}", named).replace("/{action_id}", named)
-        route = route.replace("/{host_id}", named)
-        body = {key: _typed(value) for key, value in meant.changes}
-        if meant.deed.operation == "set_queue":
-            body = of_queue.document_of(of_queue.edit_of(meant.changes))
-    root = request.scope.get("root_path", "")
-    words = ["curl", "-X", method, f"http://{request.url.netloc}{root}{API}{route}"]
-    words += ["-H", "Authorization: Bearer TOKEN"]
-    if body:
-        content = msgspec.json.encode(body).decode()
-        words += ["-H", "Content-Type: application/json", "-d", content]
-    return shlex.join(words)
-
-
-def _python(meant: _Meant, token: str) -> str:
-    """Return the line of a program with an ``operator`` that does the same."""
-    if token:
-        return f"await operator.apply_action(Apply(token={token!r}))"
-    said = ", ".join(f"{key}={_typed(value)!r}" for key, value in meant.changes)
-    more = f", ScheduleEdit({said})" if said else ""
-    if meant.deed.operation == "set_queue":
-        more = f", {of_queue.line_of(of_queue.edit_of(meant.changes))}"
-    return f"await operator.{meant.deed.operation}({meant.value('name')!r}{more})"
-
-
-def _typed(value: str) -> Any:
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
-
-
-def _back(visit: Visit, meant: _Meant) -> str:
+def _back(visit: Visit, meant: Meant) -> str:
     root = visit.request.scope.get("root_path", "")
     operation = meant.deed.operation
     if meant.deed in ACTION_DEEDS:
@@ -261,7 +183,7 @@ def _back(visit: Visit, meant: _Meant) -> str:
 # -- deeds ---------------------------------------------------------------------------------------
 
 
-async def _done(visit: Visit, meant: _Meant) -> Shown:
+async def _done(visit: Visit, meant: Meant) -> Shown:
     form = await form_of(visit.request)
     again = record = answer = ""
     is_left = False
@@ -294,7 +216,7 @@ async def _done(visit: Visit, meant: _Meant) -> Shown:
     return Shown(template="acted.html", title=headline, values=values)
 
 
-async def _ask_pod(visit: Visit, meant: _Meant) -> tuple[list[dict[str, str]], str, str]:
+async def _ask_pod(visit: Visit, meant: Meant) -> tuple[list[dict[str, str]], str, str]:
     """Ask the pod. Return lines, what else the pod has said, and the headline."""
     method = getattr(visit.operator, meant.deed.operation)
     found: PodRequestView = await _bounded(method(meant.value("name")))
@@ -307,7 +229,7 @@ async def _ask_pod(visit: Visit, meant: _Meant) -> tuple[list[dict[str, str]], s
     return lines, stacks, "The pod has answered" if is_answered else "No answer"
 
 
-def _good(meant: _Meant) -> dict[str, str]:
+def _good(meant: Meant) -> dict[str, str]:
     return {"mark": "good", "text": f"{meant.deed.label}: {meant.value('name')}"}
 
 
@@ -315,12 +237,12 @@ class _StillAtWork(Exception):
     """An action on many takes longer than a page waits."""
 
 
-async def _apply(visit: Visit, meant: _Meant, form: Mapping[str, str]) -> ActionView | None:
+async def _apply(visit: Visit, meant: Meant, form: Mapping[str, str]) -> ActionView | None:
     """Do the deed. The record of an action on many is returned."""
     deed = meant.deed
     if not deed.verb:
         method = getattr(visit.operator, deed.operation)
-        done: object = await _bounded(method(meant.value("name"), *_edit(meant)))
+        done: object = await _bounded(method(meant.value("name"), *same.edit_of(meant)))
         if deed.operation == "undo_action" and isinstance(done, ActionView) and done.verb in VERBS:
             return done
         return None
@@ -343,20 +265,6 @@ async def _bounded(call: Awaitable[R]) -> R:
             return await call
     except TimeoutError:
         raise _StillAtWork from None
-
-
-def _edit(meant: _Meant) -> list[Any]:
-    """Return the edit of a deed that changes settings.
-
-    :raises InvalidInput: a value is wrong
-    """
-    operation = meant.deed.operation
-    if operation == "set_queue":
-        return [of_queue.edit_of(meant.changes)]
-    if operation == "set_schedule":
-        timezone = meant.value("timezone")
-        return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
-    return []
 
 
 def outcome(deed: Deed, action: ActionView) -> list[dict[str, str]]:

@@ -46,6 +46,7 @@ async def audit_page(visit: Visit) -> Shown:
                 for each in found.actions
             ],
             "cursor": found.cursor,
+            "at_cursor": visit.parameter("cursor"),
             "marks": MARKS,
         },
     )

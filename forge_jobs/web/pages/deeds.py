@@ -160,10 +160,23 @@ SCHEDULE_DEEDS = (
 
 LIMIT_DEEDS = (
     Deed(
+        operation="set_limit",
+        label="Change",
+        consequence="The new size counts at once and stays over later deploys. Tokens that are "
+        "missing stay missing. An undo is in the record.",
+    ),
+    Deed(
         operation="drain_limit",
         label="Drain",
         danger=True,
         consequence="All tokens are taken: jobs of this limit wait until tokens have come again.",
+    ),
+    Deed(
+        operation="delete_limit",
+        label="Delete",
+        danger=True,
+        consequence="Jobs of handlers that name the limit fail until a program declares the limit "
+        "again, as each does when it starts. An undo is in the record.",
     ),
 )
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge_jobs.errors import Forbidden, NotFound, PartlyUnavailable
+from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.progress import JobState
@@ -21,10 +23,14 @@ from forge_jobs.web.pages.charts.gauges import (
     span_of_pod,
     usual_runs,
 )
-from forge_jobs.web.pages.deeds import POD_DEEDS, allowed
+from forge_jobs.web.pages.deeds import LIMIT_DEEDS, POD_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.past.views import pods_page_then
 from forge_jobs.web.pages.words import number
+
+_LISTED = 20
+_LIMIT_DEEDS = tuple(each.operation for each in LIMIT_DEEDS)
+_WAIT_FOR_TOKENS = JobFilter(statuses=JobStatus.PENDING, causes=Cause.RATE_LIMITED)
 
 
 async def pods_page(visit: Visit) -> Shown:
@@ -114,8 +120,12 @@ async def _runs(visit: Visit, workers: Sequence[WorkerState]) -> list[dict[str, 
 
 
 async def limits_page(visit: Visit) -> Shown:
-    """Show all rate limits and their tokens."""
+    """Show all rate limits, their tokens, and the jobs that wait for some."""
     limits = (await visit.operator.list_limits()).rate_limits
+    waiting = {each.scope: each for each in (await visit.reader.looked()).snapshot.limits}
+    jobs: Sequence[JobSummary] = ()
+    if waiting:
+        jobs = (await visit.operator.list_jobs(_WAIT_FOR_TOKENS, order="due", limit=_LISTED)).jobs
     empty = sum(each.available == 0 for each in limits)
     noun = "limit" if len(limits) == 1 else "limits"
     said = f", {number(empty)} without a token now" if empty else ""
@@ -126,8 +136,10 @@ async def limits_page(visit: Visit) -> Shown:
         commands=("forge-jobs limits list",),
         values={
             "limits": limits,
+            "waiting": waiting,
+            "jobs": jobs,
             "headline": f"{len(limits)} rate {noun}{said}",
-            "may_drain": access.allows("drain_limit") and access.queues is None,
+            "may": {each.operation for each in allowed(access, LIMIT_DEEDS, _LIMIT_DEEDS)},
         },
     )
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forge_jobs.durations import format_duration
 from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.snapshots.shared import Reader
@@ -218,6 +219,7 @@ def templates() -> jinja2.Environment:
     )
     environment.filters.update(
         counted=counted,
+        duration=format_duration,
         number=words.number,
         length=words.length,
         moment=words.moment,

@@ -1,0 +1,129 @@
+"""What a deed is for, and the command, the request and the line of Python that do the same."""
+
+import shlex
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.queues import RateLimit
+from forge_jobs.operating.operations import BY_NAME
+from forge_jobs.operating.settings.specs import ScheduleEdit
+from forge_jobs.setting_values import read_rate_limits
+from forge_jobs.web.pages.deeds import Deed
+from forge_jobs.web.pages.forms.elsewhere import curl, literal
+from forge_jobs.web.pages.frame import Visit, link
+from forge_jobs.web.pages.queue import settings as of_queue
+
+
+class Meant(Struct, frozen=True, kw_only=True):
+    """The things that a deed is for: the parameters of the page's address.
+
+    :param fields: all parameters, to send them again
+    """
+
+    deed: Deed
+    fields: tuple[tuple[str, str], ...]
+
+    def value(self, key: str) -> str:
+        """Return the first value of a parameter, "" without one."""
+        return next((value for name, value in self.fields if name == key), "")
+
+    @property
+    def changes(self) -> tuple[tuple[str, str], ...]:
+        """The parameters beside the name."""
+        return tuple(each for each in self.fields if each[0] != "name")
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the jobs that were picked."""
+        return tuple(value for name, value in self.fields if name == "id")
+
+
+def edit_of(meant: Meant) -> list[Any]:
+    """Return the edit of a deed that changes settings. Nothing for other deeds.
+
+    :raises InvalidInput: a value is wrong
+    """
+    operation = meant.deed.operation
+    if operation == "set_queue":
+        return [of_queue.edit_of(meant.changes)]
+    if operation == "set_limit":
+        return [_size(meant)]
+    if operation == "set_schedule":
+        timezone = meant.value("timezone")
+        return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
+    return []
+
+
+def command(meant: Meant) -> str:
+    """Return the command that does the same."""
+    words = ["forge-jobs", *BY_NAME[meant.deed.operation].command.split()]
+    if meant.deed.verb:
+        words += meant.ids or ("--where", meant.value("q"), "--all-matching")
+    elif meant.deed.operation == "set_limit":
+        words += [meant.value("name"), meant.value("size")]
+    else:
+        words.append(meant.value("name"))
+        for key, value in meant.changes:
+            words += [f"--{key.replace('_', '-')}", value]
+    return shlex.join(words)
+
+
+def export_of(meant: Meant) -> str:
+    """Return the command that keeps a copy of the jobs of a deed."""
+    where = f"id:{','.join(meant.ids)}" if meant.ids else meant.value("q")
+    return shlex.join(["forge-jobs", "export", "--where", where, "-o", "jobs.jsonl"])
+
+
+def request(meant: Meant, visit: Visit, token: str) -> str:
+    """Return the request that does the same. Of an action on many that applies this preview.
+
+    :raises InvalidInput: a value is wrong
+    """
+    name = "apply_action" if token else meant.deed.operation
+    method, _, route = BY_NAME[name].http.partition(" ")
+    if token:
+        return curl(visit, method, route, {"token": token})
+    named = link("", meant.value("name"))
+    for part in ("/{name}", "/{action_id}", "/{host_id}"):
+        route = route.replace(part, named)
+    body = {key: _typed(value) for key, value in meant.changes}
+    if meant.deed.operation == "set_queue":
+        body = of_queue.document_of(of_queue.edit_of(meant.changes))
+    elif meant.deed.operation == "set_limit":
+        limit = _size(meant)
+        body = {"capacity": limit.capacity, "per": limit.period.total_seconds()}
+    return curl(visit, method, route, body)
+
+
+def code(meant: Meant, token: str) -> str:
+    """Return the line of a program with an ``operator`` that does the same.
+
+    :raises InvalidInput: a value is wrong
+    """
+    if token:
+        return f"await operator.apply_action(Apply(token={token!r}))"
+    said = ", ".join(f"{key}={_typed(value)!r}" for key, value in meant.changes)
+    more = f", ScheduleEdit({said})" if said else ""
+    if meant.deed.operation == "set_queue":
+        more = f", {of_queue.line_of(of_queue.edit_of(meant.changes))}"
+    elif meant.deed.operation == "set_limit":
+        limit = _size(meant)
+        more = f", RateLimit({limit.capacity}, {literal(limit.period)})"
+    return f"await operator.{meant.deed.operation}({meant.value('name')!r}{more})"
+
+
+def _typed(value: str) -> Any:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
+
+
+def _size(meant: Meant) -> RateLimit:
+    """Return the size of a rate limit as the command takes one: ``100/1m``."""
+    try:
+        [limit] = read_rate_limits({meant.value("name"): meant.value("size")}).values()
+    except InvalidInput:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput("size", f"{error}", "give a count per duration, as 100/1m") from None
+    return limit

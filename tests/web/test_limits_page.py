@@ -1,0 +1,92 @@
+"""The page of rate limits: who waits, the size, and what an action without an inverse offers."""
+
+import re
+import shlex
+from html import unescape
+
+import httpx
+import msgspec
+import pytest
+
+from forge_jobs.model.queues import RateLimit
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.web import Access, Actor, dashboard
+from tests.support.factories import claim_one, enqueue_one, finish, rate_limited, register
+from tests.support.fleets import HOUR
+from tests.web.conftest import client_of
+from tests.web.test_pages import page
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_limit_says_who_waits_and_has_its_size_changed(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    await storage.config.ensure_rate_limit("api", RateLimit(1, HOUR))
+    await storage.config.ensure_rate_limit("smtp", RateLimit(100, 60))
+    job_id = await enqueue_one(storage)
+    claimed = await claim_one(storage, await register(storage, lease_for=HOUR))
+    await finish(storage, claimed, rate_limited(HOUR, rate_limit="api"))
+
+    text = await page(caller, "/limits")
+    assert re.findall(r'data-label="who waits">(\w+ job|[^<\w])', text) == ["1 job", "\N{EN DASH}"]
+    assert f'data-job="{job_id}"' in text
+    assert 'value="1/1h"' in text
+    preview = await page(caller, "/act/set_limit?name=api&size=10/1m")
+    assert "Change api" in preview
+    assert "/act/set_limit" in text
+    assert "<h1>Done</h1>" in (await caller.post("/act/set_limit?name=api&size=10/1m")).text
+    [api, _] = await storage.config.rate_limits()
+    assert (api.limit.capacity, api.limit.period.total_seconds()) == (10, 60)
+    [record] = set(re.findall(r'href="(/audit/\w+)"', await page(caller, "/audit")))
+    await caller.post(f"/act/undo_action?name={record.removeprefix('/audit/')}")
+    [api, _] = await storage.config.rate_limits()
+    assert (api.limit.capacity, api.limit.period) == (1, HOUR)
+
+
+@pytest.mark.parametrize("size", ["", "10", "0/1m", "x/1m", "5/soon", "5/" + "9" * 50 + "d"])
+async def test_a_size_that_is_none_is_named(sqlite: Storage, size: str) -> None:
+    await sqlite.config.ensure_rate_limit("api", RateLimit(1, HOUR))
+    boss = Actor(name="ada", access=Access(actions=frozenset({"set_limit"})))
+    async with client_of(dashboard(sqlite, authorize=lambda _: boss)) as client:
+        answer = await client.get(
+            f"/act/set_limit?name=api&size={size}", headers={"Accept": "text/html"}
+        )
+        assert answer.status_code == 400
+        text = await page(client, "/limits")
+    assert "/act/set_limit" in text
+    assert "/act/drain_limit" not in text
+    assert "/act/delete_limit" not in text
+
+
+async def test_who_may_not_change_limits_is_offered_nothing(sqlite: Storage) -> None:
+    await sqlite.config.ensure_rate_limit("api", RateLimit(1, HOUR))
+    eve = Actor(name="eve", access=Access())
+    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
+        assert "/act/" not in await page(client, "/limits")
+        await page(client, "/act/set_limit?name=api&size=2/1m", 403)
+
+
+async def test_a_delete_offers_a_copy_first(sqlite: Storage) -> None:
+    ids = [await enqueue_one(sqlite) for _ in range(2)]
+    boss = Actor(name="ada", access=Access(actions=frozenset({"*"})))
+    async with client_of(dashboard(sqlite, authorize=lambda _: boss)) as client:
+        for given, where in (
+            (f"id={ids[0]}&id={ids[1]}", f"id:{ids[0]},{ids[1]}"),
+            ("q=status:pending", "status:pending"),
+        ):
+            text = await page(client, f"/act/delete_jobs?{given}")
+            [line] = re.findall(r'class="copyable">([^<]+)<', text)
+            assert shlex.split(unescape(line)) == [
+                "forge-jobs", "export", "--where", where, "-o", "jobs.jsonl",
+            ]  # fmt: skip
+            assert 'class="copyable"' not in await page(client, f"/act/cancel_jobs?{given}")
+
+
+async def test_the_audit_is_exported_as_a_document(caller: httpx.AsyncClient) -> None:
+    await caller.post("/act/pause_queue?name=mail")
+    await caller.patch("/api/v1/queues/mail", json={"max_workers": 3})
+    [href] = re.findall(r'href="([^"]+)" download="actions.json"', await page(caller, "/audit"))
+    answer = await caller.get(unescape(href))
+    verbs = [each["verb"] for each in msgspec.json.decode(answer.content)["actions"]]
+    assert verbs == ["set_queue"]
