@@ -30,7 +30,7 @@ from forge_jobs.web.pages.words import number
 
 _LISTED = 20
 _LIMIT_DEEDS = tuple(each.operation for each in LIMIT_DEEDS)
-_WAIT_FOR_TOKENS = JobFilter(statuses=JobStatus.PENDING, causes=Cause.RATE_LIMITED)
+_WAIT_FOR_TOKENS = JobFilter(statuses=(JobStatus.PENDING,), causes=(Cause.RATE_LIMITED,))
 
 
 async def pods_page(visit: Visit) -> Shown:

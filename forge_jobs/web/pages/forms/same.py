@@ -1,4 +1,4 @@
-"""What a deed is for, and the command, the request and the line of Python that do the same."""
+"""A deed with its parameters, and the same as command, request and line of Python."""
 
 import shlex
 from typing import Any
