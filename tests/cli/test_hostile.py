@@ -18,6 +18,7 @@ COMMANDS = (
     "limits list",
     "cron list",
     "pods list",
+    "kinds --stored",
     "errors list --limit 1000",
     "actions list --limit 1000",
     "problems",

@@ -176,12 +176,12 @@ SHOWN = tuple(
     Bug(
         f"page: {name}",
         ("tests/web/test_elsewhere.py::test_what_an_action_shows_does_what_the_page_does",),
-        (Edit("forge_jobs/web/pages/acting.py", old, new),),
+        (Edit("forge_jobs/web/pages/forms/same.py", old, new),),
     )
     for name, old, new in (
         (
             "the command of an action is of all jobs",
-            '("--where", q, "--all-matching")',
+            '("--where", meant.value("q"), "--all-matching")',
             '("--all",)',
         ),
         ("the request of a preview is another one", '"apply_action" if token else', ""),

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
+from promql_parser import Expr, VectorSelector, parse, walk
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.metrics import Histogram
@@ -172,6 +173,18 @@ async def test_a_scrape_takes_five_calls_and_reads_a_third_of_the_problems_in_tu
         assert faults.calls == {"look": 1, "counts": 1, "flow_totals": 1}
 
 
+def parts_of(expression: str) -> list[Expr]:
+    """Return the parts of a PromQL expression, parsed as Prometheus does."""
+    found: list[Expr] = []
+    walk(parse(expression), found.append)
+    return found
+
+
+def test_what_is_no_expression_is_no_expression() -> None:
+    with pytest.raises(ValueError, match="unclosed left parenthesis"):
+        parts_of("sum by (queue (rate(forge_jobs_enqueued_total[5m]))")
+
+
 async def test_the_dashboard_and_the_alerts_name_what_there_is(sqlite_storage: Storage) -> None:
     await a_kind(sqlite_storage, "mail", "mail.send")
     text = exposition(await Scraper(Reader(sqlite_storage)).read()).decode()
@@ -182,10 +195,12 @@ async def test_the_dashboard_and_the_alerts_name_what_there_is(sqlite_storage: S
     rules = yaml.safe_load((folder / "alerts.yml").read_text("utf-8"))
     expressions = [t["expr"] for panel in board["panels"] for t in panel["targets"]]
     expressions += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    # What is no PromQL is a ValueError.
+    parts = [part for each in expressions for part in parts_of(each)]
     named = {
-        re.sub("_(bucket|sum|count)$", "", name)
-        for expression in expressions
-        for name in re.findall(r"\bforge_jobs_\w+", expression)
+        re.sub("_(bucket|sum|count)$", "", str(part.name))
+        for part in parts
+        if isinstance(part, VectorSelector)
     }
     assert len(expressions) >= 10
     assert named <= there

@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import structs
 
-from forge_jobs.errors import Conflict, InvalidInput
+from forge_jobs.errors import Conflict, InvalidInput, RegistrationError
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.schema import published
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.failures.fingerprints import error_group
 from forge_jobs.model.filters import JobFilter
@@ -22,7 +24,7 @@ from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.runtime.shared.clean_texts import clean_text
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import claim_one, error, failed, finish, register
+from tests.support.factories import a_pod, claim_one, error, failed, finish, register
 
 _SEEDS = [
     "<script>alert(1)</script>",
@@ -90,7 +92,26 @@ async def furnish(storage: Storage, texts: Sequence[str]) -> list[JobId]:
             with suppress(InvalidInput):
                 await boss.run_jobs_now(JobFilter(ids=(jobs[-1],)), reason=text)
     await _fail(storage, jobs, texts)
+    await _publish(storage, texts)
     return jobs
+
+
+async def _publish(storage: Storage, texts: Sequence[str]) -> None:
+    """Let pods have the texts as label and version, and in the description of their kinds."""
+    handlers = HandlerRegistry()
+    for index, text in enumerate(texts):
+
+        async def run(value: str) -> None: ...
+
+        run.__doc__ = clean_text(text, 500)
+        with suppress(InvalidInput, RegistrationError):
+            handlers.register(run, kind=f"described.{index}", tags=[text])
+    documents = published(handlers)
+    assert len(documents) > 0.4 * len(texts)
+    await storage.procs.publish_kinds(documents)
+    for text in texts[::10]:
+        pod = a_pod(label=clean_text(text, 100), version=clean_text(text, 60))
+        await storage.procs.register(pod, timedelta(hours=1))
 
 
 async def _a_job(boss: Operator, text: str) -> JobId:

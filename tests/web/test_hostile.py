@@ -138,7 +138,9 @@ async def test_a_store_full_of_hostile_texts_is_text_on_every_surface(
             "/limits",
             "/store",
             "/audit",
+            "/jobs/new",
         ]
+        pages += [f"/jobs/new?kind=described.{index}" for index in range(0, count, 10)]
         pages += [f"/jobs/{job_id}" for job_id in jobs]
         pages += [f"/jobs/{job_id}/edit" for job_id in jobs[::10]]
         pages += [f"/queues/{_quoted(name)}" for name in names[::5]]
