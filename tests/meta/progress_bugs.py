@@ -53,6 +53,13 @@ PROGRESS_BUGS = [
         f"{_STORES}each_attempt_has_lines_of_its_own",
     ),
     _bug(
+        "progress: a timer that rings early loses a call",
+        "runtime/progress/sender.py",
+        "            self._wake_later()\n            return\n",
+        "            return\n",
+        f"{_RUNTIME}a_timer_that_rings_early_loses_no_call",
+    ),
+    _bug(
         "progress: the last words of a run come after the end",
         "runtime/queue/loop.py",
         "        if ends and progress.waiting:\n",

@@ -9,16 +9,25 @@ from typing import Annotated, Any
 import anyio
 import pytest
 
+from forge_jobs.clock import SystemClock
 from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.outcomes import Dead, Snoozed
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.model.progress import LINE_BYTES, LINES_KEPT, LogLine, Progress, ProgressNote
+from forge_jobs.model.progress import (
+    LINE_BYTES,
+    LINES_KEPT,
+    LogLine,
+    NewProgress,
+    Progress,
+    ProgressNote,
+)
 from forge_jobs.privacy.secrets import Secret
+from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import only
+from tests.support.factories import a_claimed_job, only
 from tests.support.runtimes import a_runtime, ended, job_because, job_when, quick_settings, seconds
 from tests.support.waiting import wait_until
 
@@ -210,6 +219,25 @@ async def test_all_running_jobs_share_a_call_about_once_a_second(
         go_on.set()
         for outcome in outcomes:
             await ended(storage, outcome.job_id)
+
+
+async def test_a_timer_that_rings_early_loses_no_call(
+    storage: Storage, counted: CountedNotes
+) -> None:
+    counted.fails = lambda: Unavailable("away")
+    sender = ProgressSender(storage.jobs, SystemClock())
+    sender.open(a_claimed_job(), ()).set_progress(NewProgress(1.0))
+    with pytest.raises(Unavailable):
+        await sender.send_once()
+    timer = sender._timer
+    assert timer is not None
+    timer.cancel()
+    sender._wake()  # as a timer of uvloop does, half a millisecond before its time
+    assert await sender.wakeup.wait(seconds(0))
+    await sender.send_once()
+    assert len(counted.calls) == 1
+    with anyio.fail_after(20):
+        assert await sender.wakeup.wait(), "it is asked for again"
 
 
 async def test_what_is_told_in_an_outage_is_stored_after_it(

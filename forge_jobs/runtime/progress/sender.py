@@ -59,7 +59,11 @@ class ProgressSender:
 
         :raises StorageError: the store did not take the notes, which wait for the next call
         """
-        if not self.waiting or self._loop.time() < self._next_at:
+        if not self.waiting:
+            return
+        if self._loop.time() < self._next_at:
+            # A timer of uvloop rings up to half a millisecond before its time.
+            self._wake_later()
             return
         try:
             await self._send(self.waiting)
