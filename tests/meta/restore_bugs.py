@@ -127,7 +127,12 @@ KIN_BUGS = (
     Bug(
         "kin: a removed parent is forgotten",
         _KIN,
-        (Edit(_KIN_SQL, "    .outerjoin(jobs,", "    .join(jobs,"),),
+        (Edit(_KIN_SQL, "        LEFT JOIN forge_jobs ON", "        JOIN forge_jobs ON"),),
+    ),
+    Bug(
+        "kin: a job without relatives is not there",
+        _KIN,
+        (Edit(_KIN_SQL, "        LEFT JOIN forge_edges ON", "        JOIN forge_edges ON"),),
     ),
     Bug(
         "kin: more children are not said",
@@ -135,15 +140,50 @@ KIN_BUGS = (
         (Edit(_KIN_SQL, "len(children) > limit", "len(children) > limit + 1"),),
     ),
     Bug(
+        "kin: the edge is that to another child",
+        _KIN,
+        (
+            Edit(
+                _KIN_SQL,
+                "ON child_id = listed.value AND parent_id = stored.id",
+                "ON child_id = listed.value",
+            ),
+        ),
+    ),
+    Bug(
         "kin, redis: children that were removed are shown",
         _KIN,
-        (Edit(_KIN_REDIS, "        if state.status and state.edge\n", "        if state\n"),),
+        (
+            Edit(
+                _KIN_REDIS,
+                "            elif state.status and state.edge:\n",
+                "            elif state:\n",
+            ),
+        ),
         "redis",
     ),
     Bug(
         "kin, redis: removed children stand for others",
         _KIN,
-        (Edit(_KIN_REDIS, "    while len(listed.children)", "    while False and len(listed)"),),
+        (Edit(_KIN_REDIS, "if not listed or page == _PAGES:", "if True:"),),
+        "redis",
+    ),
+    Bug(
+        "kin, redis: a call for each job",
+        _KIN,
+        (Edit(_KIN_REDIS, "max(1, _AT_ONCE // (limit + 1))", "1"),),
+        "redis",
+    ),
+    Bug(
+        "kin, redis: a silent relative is left out",
+        ("tests/backends/redis/test_silent_part.py",),
+        (
+            Edit(
+                _KIN_REDIS,
+                "                self.unknown.add(job)\n            elif",
+                "                pass\n            elif",
+            ),
+        ),
         "redis",
     ),
     Bug(

@@ -17,8 +17,14 @@ class KinStore(Protocol):
         ``Kin.more_children`` say when there are more. A parent that was removed is there without a
         status, for as long as the child is stored. A child that was removed is not.
 
-        The states are read one after the other, so a job that ends meanwhile may be seen before and
-        another one after that end.
+        SQL reads all in one statement. Redis reads queue by queue, so a job that ends meanwhile may
+        be seen before and another one after that end.
+
+        A job that is stored again under the id of a removed one may be without the children of the
+        removed one: SQL lists all of them, Redis those that were requeued since. Redis also leaves
+        out children that programs of release 0.1 stored, until they are requeued. Where many
+        children of one job were removed it looks at ``10 * limit`` of them, and may list fewer than
+        ``limit`` with ``more_children``.
 
         :param ids: at most ``MOST_ASKED``
         :param limit: 1 to ``MOST_KIN``, of a single job to ``MOST_OF_ONE``

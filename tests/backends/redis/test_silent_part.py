@@ -16,8 +16,8 @@ from forge_jobs.model.edges import Tally
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.filters import JobFilter, Refusal
-from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import After
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import After, NewJob
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.series import Depth, FlowSample
 from forge_jobs.policy.liveness import ReaperGuard
@@ -86,6 +86,28 @@ async def test_a_group_is_counted_beside_one_of_a_silent_server(shards: Shards) 
         with pytest.raises(Unavailable):
             await client.group(lost)
     await client.aclose()
+
+
+async def test_relatives_are_read_beside_those_of_a_silent_server(shards: Shards) -> None:
+    def placed(queue: str, *parents: JobId) -> NewJob:
+        """A job with the locator on a server that answers."""
+        its_id = new_job_id()
+        while shards.is_located_there(its_id):
+            its_id = new_job_id()
+        return new_job(id=its_id, queue=queue, after=tuple(map(After, parents)))
+
+    there, lost = shards.healthy[0], shards.lost[0]
+    parent = placed(there)
+    beside = placed(there, parent.id)
+    silent = placed(lost)
+    child, elsewhere = placed(there, silent.id), placed(lost, beside.id)
+    await shards.storage.jobs.enqueue([parent, beside, silent, child, elsewhere])
+    with shards.down("killed"), pytest.raises(PartlyUnavailable) as raised:
+        await shards.storage.jobs.kin([parent.id, beside.id, silent.id, child.id])
+    # The one has a child there, the other a parent.
+    assert raised.value.unknown == {beside.id, silent.id, child.id}
+    assert [each.id for each in raised.value.found[parent.id].children] == [beside.id]
+    assert raised.value.found.keys() == {parent.id}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

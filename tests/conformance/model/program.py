@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.edges import MOST_ASKED, MOST_KIN, Kin
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, Job, NewJob
 from forge_jobs.model.letters import Letter
@@ -25,7 +26,7 @@ from tests.conformance.model.differences import difference
 from tests.conformance.model.endings import fitted
 from tests.conformance.model.leeway import Leeway
 from tests.conformance.model.participants import NOT_ASKED, Believed, TriedStore
-from tests.conformance.model.reference import Reference
+from tests.conformance.model.reference import Reference, children
 
 T = TypeVar("T")
 
@@ -37,6 +38,8 @@ KEPT = Kept(minutes=timedelta(days=30))
 _OF_CALLERS = frozenset({"jobs.first_time"})
 """Methods that run in callers' transactions only."""
 
+_LIMITS = (100, 2)
+"""Of relatives that are read. At two a store of few children reads pages, and says of more."""
 _AFTER_REMOVAL = timedelta(milliseconds=1)
 QUEUES = ("q", "r")
 KINDS = ("tests.known", "tests.rare")
@@ -74,6 +77,7 @@ class Program(RuleBasedStateMachine):
         self._calls = 0
         self._made = 0
         self._seen: dict[JobId, Job] = {}
+        self._seen_kin: dict[JobId, Kin] = {}
         self._stack = ExitStack()
         self._tried: list[TriedStore] = []
         for backend in self.backends:
@@ -197,6 +201,25 @@ class Program(RuleBasedStateMachine):
         self._seen = now
         if changed:
             self.do("jobs.get", changed)
+        self._look_at_kin(everything=everything)
+
+    def _look_at_kin(self, *, everything: bool) -> None:
+        """Compare the relatives of the jobs whose relatives the last step changed.
+
+        "A job that is stored again under the id of a removed one may be without the children of the
+        removed one."
+        """
+        alike = [each.id for each in self.requests if each.id not in self.world.outlived]
+        now = children.kin(self.world, alike, MOST_KIN)
+        changed = [
+            job_id
+            for job_id in dict.fromkeys(alike)
+            if everything or now.get(job_id) != self._seen_kin.get(job_id)
+        ]
+        self._seen_kin = now
+        for first in range(0, len(changed), MOST_ASKED):
+            limit = _LIMITS[self._calls % len(_LIMITS)]
+            self.do("jobs.kin", changed[first : first + MOST_ASKED], limit=limit)
 
     # -- what a program makes up
 

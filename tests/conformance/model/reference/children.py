@@ -1,11 +1,13 @@
-"""Handovers: the end of a parent reaches the children."""
+"""Handovers: the end of a parent reaches the children. And who comes before and after a job."""
 
 from collections.abc import Sequence
 
+from forge_jobs.model.edges import Kin, Relative
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last
-from tests.conformance.model.reference.state import World
+from tests.conformance.model.reference.state import Edge, World
 
 
 def handovers(world: World) -> list[Handover]:
@@ -40,3 +42,34 @@ def _deliver(world: World, delivery: Delivery) -> bool:
     else:
         settle_if_last(world, child)
     return True
+
+
+def kin(world: World, ids: Sequence[JobId], limit: int) -> dict[JobId, Kin]:
+    return {job_id: _kin(world, job_id, limit) for job_id in ids if job_id in world.jobs}
+
+
+def _kin(world: World, job_id: JobId, limit: int) -> Kin:
+    before = world.jobs[job_id].edges
+    behind = {job.id: job.edges[job_id] for job in world.jobs.values() if job_id in job.edges}
+    parents, children = (
+        [_relative(world, each, edge) for each, edge in sorted(edges.items())]
+        for edges in (before, behind)
+    )
+    return Kin(
+        parents=tuple(parents[:limit]),
+        children=tuple(children[:limit]),
+        more_parents=len(parents) > limit,
+        more_children=len(children) > limit,
+    )
+
+
+def _relative(world: World, job_id: JobId, edge: Edge) -> Relative:
+    job = world.jobs.get(job_id)
+    return Relative(
+        id=job_id,
+        queue=job.queue if job else "",
+        kind=job.request.kind if job else "",
+        status=job.status if job else None,
+        on_failure=edge.on_failure,
+        edge=edge.state,
+    )

@@ -287,6 +287,8 @@ class World:
     """How many opaque values (epochs, versions, numbers) were made up so far."""
     forgotten: set[str] = field(default_factory=set)
     """Queues that were deleted, and that nothing has named since."""
+    outlived: set[JobId] = field(default_factory=set)
+    """Jobs that were removed before one of their children."""
     once_known: set[str] = field(default_factory=set)
     """Kinds that a pod has registered with."""
 
@@ -378,6 +380,8 @@ class World:
     def remove(self, job: ModelJob) -> None:
         del self.jobs[job.id]
         self.removed += 1
+        if any(job.id in each.edges for each in self.jobs.values()):
+            self.outlived.add(job.id)
 
     # -- pods
 

@@ -5,26 +5,30 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from forge_jobs.errors import PartlyUnavailable
-from forge_jobs.model.edges import MOST_KIN, Kin, Relative
+from forge_jobs.model.edges import Kin, Relative
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.base.steps import run_some_in_steps
 from forge_jobs.storage.redis.jobs.children import Edge
+from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.locators.locators import locate_some
+from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
 _PAGES = 10
 """So often a call looks for further children, where listed ones have gone."""
+_AT_ONCE = 2_000
+"""So many relatives of several jobs are listed at once in each direction at most."""
+_STATES_AT_ONCE = 1_000
+"""Of so many relatives one step reads the states."""
 
-
-class _Silent(Exception):
-    """A server that knows of a relative does not answer."""
+_Pair = tuple[JobId, str]
+"""A relative, and the job that the relative is a child of. A parent stands beside ""."""
 
 
 class _Listed(msgspec.Struct, frozen=True, array_like=True):
-    """The answer of ``kin.lua``."""
+    """The answer of ``kin.lua`` about one job."""
 
     is_stored: bool
     flat: tuple[str, ...]
@@ -32,7 +36,7 @@ class _Listed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True):
-    """The answer of ``relatives.lua``."""
+    """The answer of ``relatives.lua`` about one pair."""
 
     status: str
     kind: str
@@ -43,89 +47,135 @@ async def kin_of(db: Database, ids: Sequence[JobId], limit: int) -> dict[JobId, 
     """See ``KinStore.kin``."""
     queues, unknown = await locate_some(db, ids)
     found: dict[JobId, Kin] = {}
-    for job_id, queue in sorted(queues.items()):
-        try:
-            kin = await _kin(db, queue, job_id, limit)
-        except _Silent:
-            unknown.add(job_id)
-        else:
-            if kin is not None:
-                found[job_id] = kin
+    for some in portions(sorted(queues), max(1, _AT_ONCE // (limit + 1))):
+        reading = _Reading(db, {each: queues[each] for each in some}, limit)
+        found |= await reading.kin()
+        unknown |= reading.unknown
     if unknown:
         text = f"relatives of {len(unknown)} jobs are not known: their server does not answer"
         raise PartlyUnavailable(text, found, unknown)
     return found
 
 
-async def _kin(db: Database, queue: str, job_id: JobId, limit: int) -> Kin | None:
-    listed = await _listed(db, queue, job_id, 0, limit + 1)
-    if not listed.is_stored:
-        return None
-    parents = await _parents(db, listed.flat, limit)
-    children, start, is_cut = await _children(db, job_id, listed.children), limit + 1, False
-    while len(listed.children) == limit + 1 and len(children) <= limit:
-        if start > _PAGES * limit:
-            is_cut = True
-            break
-        listed = await _listed(db, queue, job_id, start, limit + 1)
-        children += await _children(db, job_id, listed.children)
-        start += limit + 1
-    return Kin(
-        parents=tuple(parents[:limit]),
-        children=tuple(children[:limit]),
-        more_parents=len(parents) > limit,
-        more_children=is_cut or len(children) > limit,
-    )
+class _Reading:
+    """The relatives of some jobs, read for all of the jobs at once.
+
+    :param unknown: jobs with a relative on a server that does not answer
+    """
+
+    def __init__(self, db: Database, queues: Mapping[JobId, str], limit: int) -> None:
+        self.unknown: set[JobId] = set()
+        self._db = db
+        self._queues = queues
+        self._limit = limit
+        self._states: dict[_Pair, _State] = {}
+        self._children: dict[JobId, list[Relative]] = {}
+
+    async def kin(self) -> dict[JobId, Kin]:
+        """Return the relatives of the jobs that are stored and known."""
+        listed = await self._list(self._queues, 0)
+        edges = {job: self._edges(each) for job, each in listed.items() if each.is_stored}
+        self._children = {job: [] for job in edges}
+        parents, unlocated = await locate_some(
+            self._db, (parent for some in edges.values() for parent in some)
+        )
+        cut = await self._read(parents, {job: listed[job] for job in edges})
+        for job, some in edges.items():
+            if any(each in unlocated or self._is_missing(each, parents) for each in some):
+                self.unknown.add(job)
+        return {
+            job: self._kin(job, some, parents, is_cut=job in cut)
+            for job, some in edges.items()
+            if job not in self.unknown
+        }
+
+    async def _read(
+        self, parents: Mapping[JobId, str], listed: Mapping[JobId, _Listed]
+    ) -> set[JobId]:
+        """Read the states of the parents, and of children until there are enough of each job.
+
+        Return the jobs of which further children are left unread.
+        """
+        asked: dict[_Pair, str] = {(parent, ""): queue for parent, queue in parents.items()}
+        for page in range(1, _PAGES + 1):
+            members = {job: _members(each.children) for job, each in listed.items()}
+            asked |= {(each, job): at for job, some in members.items() for each, at in some.items()}
+            await self._ask(asked)
+            for job, some in members.items():
+                self._add_children(job, some)
+            listed = {job: each for job, each in listed.items() if self._needs_more(job, each)}
+            if not listed or page == _PAGES:
+                break
+            listed, asked = await self._list(listed, page * (self._limit + 1)), {}
+        return set(listed)
+
+    async def _list(self, jobs: Iterable[JobId], start: int) -> dict[JobId, _Listed]:
+        located = by_base(self._db, {job: self._queues[job] for job in jobs})
+        requests = {
+            base: request_of("kin", ids=ids, start=start, most=self._limit + 1)
+            for base, ids in located.items()
+        }
+        answers, silent = await self._db.run_some("kin", requests, list[_Listed])
+        self.unknown.update(*(located[base] for base in silent))
+        return {
+            job: each
+            for base, answer in answers.items()
+            for job, each in zip(located[base], answer, strict=True)
+        }
+
+    async def _ask(self, asked: Mapping[_Pair, str]) -> None:
+        located: dict[str, list[_Pair]] = {}
+        for pair, queue in asked.items():
+            located.setdefault(self._db.keys.queue(queue), []).append(pair)
+        requests = {
+            base: [item_of("relatives", "each", id=job, parent=parent) for job, parent in pairs]
+            for base, pairs in located.items()
+        }
+        answers, _ = await run_some_in_steps(
+            self._db, "relatives", requests, list[_State], _STATES_AT_ONCE
+        )
+        for base, states in answers.items():
+            self._states |= zip(located[base], states, strict=True)
+
+    def _add_children(self, job: JobId, queues: Mapping[JobId, str]) -> None:
+        for child, queue in queues.items():
+            state = self._states.get((child, job))
+            if state is None:
+                self.unknown.add(job)
+            elif state.status and state.edge:
+                self._children[job].append(_relative(child, queue, state, Edge.read(state.edge)))
+
+    def _needs_more(self, job: JobId, listed: _Listed) -> bool:
+        is_full = len(listed.children) > self._limit
+        return is_full and len(self._children[job]) <= self._limit and job not in self.unknown
+
+    def _edges(self, listed: _Listed) -> dict[JobId, Edge]:
+        stored = sorted(zip(listed.flat[::2], listed.flat[1::2], strict=True))
+        return {JobId(parent): Edge.read(edge) for parent, edge in stored[: self._limit + 1]}
+
+    def _is_missing(self, parent: JobId, located: Mapping[JobId, str]) -> bool:
+        return parent in located and (parent, "") not in self._states
+
+    def _kin(
+        self, job: JobId, edges: Mapping[JobId, Edge], queues: Mapping[JobId, str], *, is_cut: bool
+    ) -> Kin:
+        parents = [
+            _relative(parent, queues.get(parent, ""), self._states.get((parent, "")), edge)
+            for parent, edge in edges.items()
+        ]
+        children = self._children[job]
+        return Kin(
+            parents=tuple(parents[: self._limit]),
+            children=tuple(children[: self._limit]),
+            more_parents=len(parents) > self._limit,
+            more_children=is_cut or len(children) > self._limit,
+        )
 
 
-async def _listed(db: Database, queue: str, job_id: JobId, start: int, count: int) -> _Listed:
-    base = db.keys.queue(queue)
-    request = request_of("kin", id=job_id, start=start, most=count)
-    answers, silent = await db.run_some("kin", {base: request}, _Listed)
-    if silent:
-        raise _Silent
-    return answers[base]
-
-
-async def _parents(db: Database, flat: Sequence[str], limit: int) -> list[Relative]:
-    edges = dict(sorted(zip(flat[::2], map(Edge.read, flat[1::2]), strict=True))[: limit + 1])
-    queues, unknown = await locate_some(db, map(JobId, edges))
-    if unknown:
-        raise _Silent
-    states = await _states(db, queues, "")
-    return [
-        _relative(JobId(parent), queues.get(JobId(parent), ""), states.get(JobId(parent)), edge)
-        for parent, edge in edges.items()
-    ]
-
-
-async def _children(db: Database, parent: JobId, members: Iterable[str]) -> list[Relative]:
-    pairs = (member.split() for member in members)
-    queues = {JobId(child): queue_of(tag) for child, tag in pairs}
-    states = await _states(db, queues, parent)
-    return [
-        _relative(child, queues[child], state, Edge.read(state.edge))
-        for child, state in sorted(states.items())
-        if state.status and state.edge
-    ]
-
-
-async def _states(db: Database, queues: Mapping[JobId, str], parent: str) -> dict[JobId, _State]:
-    asked: dict[str, list[JobId]] = {}
-    for job_id, queue in queues.items():
-        asked.setdefault(db.keys.queue(queue), []).append(job_id)
-    requests = {
-        base: [item_of("relatives", "each", id=job_id, parent=parent) for job_id in ids]
-        for base, ids in asked.items()
-    }
-    answers, silent = await run_some_in_steps(db, "relatives", requests, list[_State], MOST_KIN)
-    if silent:
-        raise _Silent
-    return {
-        job_id: state
-        for base, ids in asked.items()
-        for job_id, state in zip(ids, answers[base], strict=True)
-    }
+def _members(listed: Iterable[str]) -> dict[JobId, str]:
+    """Return child -> queue, in id order."""
+    pairs = (member.split() for member in listed)
+    return {JobId(child): queue_of(tag) for child, tag in pairs}
 
 
 def _relative(job_id: JobId, queue: str, state: _State | None, edge: Edge) -> Relative:

@@ -3,6 +3,7 @@
 -- parent, '' without one: { id, parent or '' }.
 local function handle(base, asked)
   local answers = {}
+  spend(2 * #asked)
   for index, each in ipairs(asked) do
     local id, parent = unpack(each)
     local status, kind = unpack(read_fields(base .. ':j:' .. id, 'status', 'kind'))
