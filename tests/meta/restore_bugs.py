@@ -170,7 +170,7 @@ KIN_BUGS = (
     ),
     Bug(
         "kin, redis: a call for each job",
-        _KIN,
+        ("tests/backends/test_kin_costs.py",),
         (Edit(_KIN_REDIS, "max(1, _AT_ONCE // (limit + 1))", "1"),),
         "redis",
     ),
