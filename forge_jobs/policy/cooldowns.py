@@ -1,8 +1,11 @@
 """Pauses of a queue after the upstream throttled."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from forge_jobs.model.jobs import Cause
 from forge_jobs.model.queues import CooldownPolicy, QueueState
+from forge_jobs.model.series import SeriesStep
 from forge_jobs.model.transitions import Cooldown
 
 SHORTEST_COOLDOWN = timedelta(seconds=1)
@@ -41,8 +44,8 @@ def next_cooldown(
 def cooldown_began(queue: QueueState, now: datetime) -> datetime | None:
     """Return the begin of the cool-down that lasts, which follows from its length and the level.
 
-    Where the upstream gave the length, the begin is not known, and now at the latest. None without
-    a cool-down.
+    Where the upstream gave the length, the begin is not known, and now at the latest. See
+    :func:`begun_by_counts`. None without a cool-down.
     """
     if queue.cooldown_remaining <= timedelta(0):
         return None
@@ -50,6 +53,24 @@ def cooldown_began(queue: QueueState, now: datetime) -> datetime | None:
     level = queue.cooldown_level - 1
     length = next_cooldown(queue.settings.cooldown, level, timedelta(0), None).length
     return min(now, now + queue.cooldown_remaining - length)
+
+
+def begun_by_counts(began: datetime, minutes: Sequence[SeriesStep]) -> datetime:
+    """Return the begin of a cool-down that lasts, at most a minute late.
+
+    Nothing is claimed during a cool-down. So behind the newest minute in which a run was throttled
+    the cool-down had begun, unless jobs were claimed in a later one: then another run has begun
+    the cool-down, whose minute is yet to be rolled up.
+
+    :param began: as :func:`cooldown_began` says
+    :param minutes: the exact counters of the queue, oldest first
+    """
+    for each in reversed(minutes):
+        if each.counts.get(Cause.THROTTLED):
+            return min(began, each.at + each.length)
+        if each.counts.get("claimed"):
+            break
+    return began
 
 
 def _doubled(policy: CooldownPolicy, times: int) -> timedelta:

@@ -330,6 +330,8 @@ PROBLEMS = [
 ]
 
 _SINCE = ("tests/problems/test_since.py",)
+_QUEUES = ("tests/problems/test_queues.py",)
+_COOLDOWNS = "forge_jobs/policy/cooldowns.py"
 
 SINCE = [
     Bug(
@@ -395,6 +397,22 @@ SINCE = [
                 "forge_jobs/policy/admission.py",
                 "since=began and max(began, job.due_at)",
                 "since=None",
+            ),
+        ),
+    ),
+    Bug(
+        "since: a long cool-down begins when it is looked at",
+        _QUEUES,
+        (Edit(_COOLDOWNS, "return min(began, each.at + each.length)", "return began"),),
+    ),
+    Bug(
+        "since: a cool-down of before dates the next",
+        _QUEUES,
+        (
+            Edit(
+                _COOLDOWNS,
+                "            break\n    return began",
+                "            continue\n    return began",
             ),
         ),
     ),

@@ -158,3 +158,58 @@ async def test_a_queue_that_cools_down(
     await fleet.the_problem(Code.COOLING_WITH_WORK, begun)
     clock.advance(length)
     assert await fleet.codes() == []
+
+
+async def throttled(storage: Storage, fleet: Fleet, length: timedelta) -> None:
+    claimed = await claim_one(storage, await fleet.start())
+    back = Transition(
+        status=JobStatus.PENDING,
+        cause=Cause.THROTTLED,
+        hand_back=True,
+        cooldown=Cooldown(length, 1),
+    )
+    assert await finish(storage, claimed, back)
+
+
+async def rolled_up(storage: Storage, clock: ManualClock, after: timedelta) -> None:
+    clock.advance(after)
+    while await storage.jobs.roll_up(100):
+        pass
+
+
+async def test_a_cool_down_that_the_other_side_has_made_longer(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    policy = CooldownPolicy(base=MINUTE, cap=3 * HOUR)
+    await storage.config.set_queue(QUEUE, QueueChange(cooldown=policy))
+    for _ in range(2):
+        await enqueue_one(storage)
+    minute = clock.now().replace(second=0, microsecond=0)
+    await throttled(storage, fleet, 3 * HOUR)
+    assert clock.now() - minute < MINUTE
+    assert await fleet.codes() == []
+    await rolled_up(storage, clock, 3 * MINUTE)
+    # The minute of the run is counted, and its end is the begin.
+    await fleet.the_problem(Code.COOLING_WITH_WORK, minute + MINUTE)
+    await rolled_up(storage, clock, 2 * HOUR)
+    await fleet.start()
+    await fleet.the_problem(Code.COOLING_WITH_WORK, minute + MINUTE)
+
+
+async def test_a_cool_down_of_before_does_not_date_the_next(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    await storage.config.set_queue(QUEUE, QueueChange(cooldown=CooldownPolicy(base=MINUTE)))
+    for _ in range(2):
+        await enqueue_one(storage)
+    await throttled(storage, fleet, HOUR)
+    await rolled_up(storage, clock, 3 * MINUTE)
+    await storage.config.clear_cooldown(QUEUE)
+    claimed = await claim_one(storage, await fleet.start())
+    await rolled_up(storage, clock, 3 * MINUTE)
+    back = Transition(
+        status=JobStatus.PENDING, cause=Cause.THROTTLED, hand_back=True, cooldown=Cooldown(HOUR, 1)
+    )
+    assert await finish(storage, claimed, back)
+    # Jobs were claimed since the minute that is counted, so this pause is another one.
+    assert Code.COOLING_WITH_WORK not in await fleet.codes()

@@ -9,6 +9,7 @@ from forge_jobs.model.metrics import HOUR, MINUTE
 from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.series import SeriesAsk, SeriesStep
+from forge_jobs.policy.cooldowns import begun_by_counts
 from forge_jobs.policy.judgement.growth import growth
 from forge_jobs.policy.judgement.objectives import (
     Delays,
@@ -55,6 +56,9 @@ async def read_lately(
     asked = [SeriesAsk(since=now - _WHOLE, until=until)]
     for state in states:
         back = _BURNING if state.settings.objective else _LATELY
+        if state.cooldown_remaining:
+            # As far as to the run that was throttled.
+            back = max(back, min(state.settings.cooldown.cap + MINUTE, _USUAL))
         asked.append(SeriesAsk(since=now - back, until=until, queue=state.name))
     long = [run for run in runs if now - run.started_at >= SHORTEST]
     kinds = sorted({(run.queue, run.kind) for run in long})[:_MOST_KINDS]
@@ -94,12 +98,16 @@ def with_usual(runs: Sequence[RunSeen], lately: Lately) -> tuple[RunSeen, ...]:
 def with_series(
     queue: QueueSeen, now: datetime, aim: Objective | None, lately: Lately
 ) -> QueueSeen:
-    """Return the queue with how its backlog grows, and how the queue stands to its objective.
+    """Return the queue with how its backlog grows, since when the queue cools down, and how it
+    stands to its objective.
 
     The standing rests on the last two hours: a look does not read a month of each queue.
     """
     minutes = lately.minutes.get(queue.name, ())
     queue = structs.replace(queue, growth=growth(minutes, now))
+    if queue.cooling_since is not None:
+        began = begun_by_counts(queue.cooling_since, minutes)
+        queue = structs.replace(queue, cooling_since=began)
     if aim is None:
         return queue
     waits = None if queue.oldest_due_at is None else now - queue.oldest_due_at
