@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,18 +19,19 @@ from typing import Any
 from playwright.async_api import Browser, async_playwright
 
 from forge_jobs.clock import ManualClock, SystemClock, from_us
+from forge_jobs.operating.operator import Operator
 from forge_jobs.web import dashboard
 from tests.browser.conftest import ADA, served
 from tests.support.backends import BACKENDS
 from tests.web.past import MINUTES, PAUSED, Past
-from tests.web.scene import Scene, playing, sync_issue
+from tests.web.scene import playing, sync_issue
 
 HANDLERS = "shop/handlers.py"
 """Where the handlers lie in the tracebacks of the pictures, on whichever machine these are made."""
 
 WIDE, NARROW = 1024, 390
 SCALE = 0.75
-MOST_BYTES = 1_600_000
+MOST_BYTES = 1_900_000
 """Of all pictures together."""
 
 
@@ -43,8 +44,8 @@ def move(handler: Any, file: str) -> None:
 
 
 @asynccontextmanager
-async def at_work(folder: Path) -> AsyncIterator[tuple[str, Scene]]:
-    """Serve a store with a past, on which a pod works now."""
+async def at_work(folder: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
+    """Serve a store with a past, on which a pod works now. Names of jobs and the like beside."""
     move(sync_issue, HANDLERS)
     start = from_us(SystemClock().time_us()) - timedelta(minutes=MINUTES)
     clock = ManualClock(start)
@@ -55,30 +56,42 @@ async def at_work(folder: Path) -> AsyncIterator[tuple[str, Scene]]:
         playing(storage) as scene,
         served(dashboard(storage, authorize=lambda _: ADA, hosts=())) as address,
     ):
-        yield address, scene
+        async with Operator(storage, ADA) as operator:
+            action = (await operator.list_actions()).actions[0].id
+            groups = (await operator.list_errors()).groups
+        group = next(each.id for each in groups if each.queue == "gh")
+        yield address, {**scene.jobs, "pod": scene.pod, "action": action, "group": group}
 
 
-_PAGES = "overview jobs job errors queues queue pods cron schedule limits store audit preview"
+_PAGES = (
+    "overview jobs job enqueue edit errors error queues queue pods pod cron schedule limits store "
+    "audit action preview"
+)
 _MORE = "looking-back overview-dark overview-narrow queue-dark queue-narrow"
 NAMES = frozenset(f"{_PAGES} {_MORE}".split())
 """Names of all pictures."""
 
 
-def pages_of(scene: Scene) -> dict[str, str]:
+def pages_of(names: Mapping[str, str]) -> dict[str, str]:
     """Return the pages by name."""
     return {
         "overview": "/",
         "jobs": "/jobs?q=queue:gh",
-        "job": f"/jobs/{scene.jobs['dead']}",
+        "job": f"/jobs/{names['dead']}",
+        "enqueue": "/jobs/new?kind=gh.sync_issue",
+        "edit": f"/jobs/{names['scheduled']}/edit",
         "errors": "/errors",
+        "error": f"/errors/gh/{names['group']}",
         "queues": "/queues",
         "queue": "/queues/gh",
         "pods": "/pods",
+        "pod": f"/pods/{names['pod']}",
         "cron": "/cron",
         "schedule": "/cron/nightly",
         "limits": "/limits",
         "store": "/store",
         "audit": "/audit",
+        "action": f"/audit/{names['action']}",
         "preview": "/act/requeue_jobs?q=status:dead",
     }
 
@@ -111,17 +124,17 @@ async def shoot_all(folder: Path) -> None:
     """Write all pictures."""
     program = os.environ.get("FORGE_TEST_CHROMIUM") or shutil.which("chromium")
     with tempfile.TemporaryDirectory() as store:
-        async with at_work(Path(store)) as (address, scene), async_playwright() as playwright:
+        async with at_work(Path(store)) as (address, names), async_playwright() as playwright:
             browser = await playwright.chromium.launch(
                 executable_path=program, args=["--no-sandbox"]
             )
-            for name, path in pages_of(scene).items():
+            for name, path in pages_of(names).items():
                 await shoot(browser, address, path, folder / f"{name}.png")
             then = from_us(SystemClock().time_us()) - timedelta(minutes=MINUTES - PAUSED - 2)
             path = f"/?at={then:%Y-%m-%dT%H:%MZ}"
             await shoot(browser, address, path, folder / "looking-back.png")
             for name in ("overview", "queue"):
-                path = pages_of(scene)[name]
+                path = pages_of(names)[name]
                 await shoot(browser, address, path, folder / f"{name}-dark.png", dark=True)
                 await shoot(browser, address, path, folder / f"{name}-narrow.png", width=NARROW)
             await browser.close()
