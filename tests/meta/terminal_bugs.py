@@ -80,9 +80,16 @@ TOP = (
     _of_view(
         "a paused queue is paused",
         "view",
-        "Verb.RESUME if queue.paused else Verb.PAUSE",
+        "Verb.PAUSE if running else Verb.RESUME",
         "Verb.PAUSE",
         "a_paused_queue_is_resumed_and_dead_jobs_are_counted",
+    ),
+    _of_view(
+        "a capital acts on one of the selected lines",
+        "view",
+        "return found or [",
+        "return [",
+        "capitals_act_on_all_that_is_selected",
     ),
     _of_view(
         "letters of a filter act",

@@ -75,14 +75,14 @@ def test_a_capital_acts_only_after_a_yes() -> None:
     assert _press(view, "P") == []
     assert _press(view, "n") == []
     assert _press(view, "y") == []
-    assert _press(view, "Py") == [Deed(Verb.PAUSE, "a", "pause queue a")]
+    assert _press(view, "Py") == [Deed(Verb.PAUSE, ("a",), "pause queue a")]
 
 
 def test_what_was_asked_is_what_is_done_whatever_comes_meanwhile() -> None:
     view = _view(_queue("a", waited=9), _queue("b"))
     _press(view, "P")
     view.board = _view(_queue("b", waited=99), _queue("c")).board
-    assert _press(view, "y") == [Deed(Verb.PAUSE, "a", "pause queue a")]
+    assert _press(view, "y") == [Deed(Verb.PAUSE, ("a",), "pause queue a")]
 
 
 def test_a_line_stays_chosen_while_others_come_and_go() -> None:
@@ -90,13 +90,13 @@ def test_a_line_stays_chosen_while_others_come_and_go() -> None:
     _press(view, "j")
     view.board = _view(_queue("b", waited=2), _queue("z", waited=9), _queue("c", waited=1)).board
     assert view.at("queues") == "b"
-    assert _press(view, "Py") == [Deed(Verb.PAUSE, "b", "pause queue b")]
+    assert _press(view, "Py") == [Deed(Verb.PAUSE, ("b",), "pause queue b")]
 
 
 def test_a_paused_queue_is_resumed_and_dead_jobs_are_counted() -> None:
     view = _view(_queue("a", dead=7, paused=True))
-    assert _press(view, "Py") == [Deed(Verb.RESUME, "a", "resume queue a")]
-    assert _press(view, "Ry") == [Deed(Verb.REQUEUE, "a", "requeue 7 dead jobs of queue a")]
+    assert _press(view, "Py") == [Deed(Verb.RESUME, ("a",), "resume queue a")]
+    assert _press(view, "Ry") == [Deed(Verb.REQUEUE, ("a",), "requeue 7 dead jobs of queue a")]
     assert _press(_view(_queue("a")), "Ry") == []
     assert _press(_view(), "PyRyCy") == []
 
@@ -116,8 +116,34 @@ def test_letters_of_a_filter_are_no_keys() -> None:
     assert (view.filter, view.asked) == ("qP", None)
 
 
+def test_capitals_act_on_all_that_is_selected() -> None:
+    queues = (_queue("a", waited=3, dead=2), _queue("b", waited=2), _queue("c", waited=1, dead=5))
+    view = _view(*queues, runs=(_run("1"), _run("2"), _run("3")))
+    assert _press(view, "xjjxPy") == [Deed(Verb.PAUSE, ("a", "c"), "pause 2 queues")]
+    assert _press(view, "Ry") == [Deed(Verb.REQUEUE, ("a", "c"), "requeue 7 dead jobs of 2 queues")]
+    assert _press(view, "gjACy") == [Deed(Verb.CANCEL, ("1", "2", "3"), "cancel 3 jobs")]
+    assert _press(view, "AjCy") == [Deed(Verb.CANCEL, ("2",), "cancel job 2")]
+    assert _press(view, "gqxjxjxPn") == []
+    view.board = _view(_queue("a", paused=True), _queue("c", paused=True)).board
+    view.picked = {"queues": frozenset({"a", "b", "c"})}
+    assert _press(view, "Py") == [Deed(Verb.RESUME, ("a", "c"), "resume 2 queues")]
+    view.board = _view(_queue("a", paused=True), _queue("c")).board
+    assert _press(view, "Py") == [Deed(Verb.PAUSE, ("c",), "pause queue c")]
+
+
+def test_a_letter_behind_g_goes_to_a_part() -> None:
+    view = _view(_queue("a"), runs=(_run("1"),))
+    assert _press(view, "gj") == []
+    assert (view.part, view.mode) == ("runs", "list")
+    assert _press(view, "gz") == []
+    assert (view.part, view.mode) == ("runs", "list")
+    assert _press(view, "gq") == []
+    assert view.part == "queues"
+    assert _press(view, "q") == [Deed(Verb.QUIT)]
+
+
 @given(
-    keys=st.text(alphabet="qjkPCRyn/?\t\r\x1b\x7fa", max_size=30),
+    keys=st.text(alphabet="qjkgxAPCRyn/?\t\r\x1b\x7fa", max_size=30),
     width=st.integers(1, 220),
     height=st.integers(1, 60),
 )

@@ -76,6 +76,8 @@ def footer(view: View) -> str:
         return f"{view.asked.words[:1].upper()}{view.asked.words[1:]}? y/n"
     if view.mode == "filter":
         return f"/{view.filter}_"
+    if view.mode == "go":
+        return "g: q queues, j running jobs"
     kept = f"filter: {view.filter}   " if view.filter else ""
     return kept + (view.message or _KEYS)
 
@@ -164,7 +166,12 @@ def _part(  # noqa: PLR0917 - what to show and where
     at = names.index(view.at(part)) if names else 0
     first = max(min(at - room + 1, len(rows) - room), 0)
     chosen = at - first if view.part == part and names else None
-    return _table(columns, rows[first : first + room], width, chosen=chosen)
+    picked = view.picked.get(part, frozenset())
+    marked = [
+        (f"* {row[0]}", *row[1:]) if name in picked else row
+        for name, row in zip(names, rows, strict=True)
+    ]
+    return _table(columns, marked[first : first + room], width, chosen=chosen)
 
 
 def _table(

@@ -95,27 +95,38 @@ class Top:
     async def _do(self, deed: Deed) -> None:
         try:
             self._view.message = await self._done(deed)
+            self._view.picked = {}
         except ForgeJobsError as error:
             self._view.message = f"Not done: {error}"
         self._soon.set()
         self._draw()
 
     async def _done(self, deed: Deed) -> str:
-        operator = self._operator
+        operator, count = self._operator, len(deed.names)
+        some = f"Queue {deed.names[0]} is" if count == 1 else f"{count} queues are"
         if deed.verb is Verb.PAUSE:
-            await operator.pause_queue(deed.name)
-            return f"Queue {deed.name} is paused."
+            for name in deed.names:
+                await operator.pause_queue(name)
+            return f"{some} paused."
         if deed.verb is Verb.RESUME:
-            await operator.resume_queue(deed.name)
-            return f"Queue {deed.name} goes on."
+            for name in deed.names:
+                await operator.resume_queue(name)
+            return f"{some} resumed."
         if deed.verb is Verb.CANCEL:
-            total = await operator.cancel_jobs(JobFilter(ids=(JobId(deed.name),)))
-            if total.refused:
-                return f"Refused: {next(iter(total.refused.values()))}"
-            return "Asked to stop." if total.requested else "Cancelled."
-        dead = JobFilter(queues=(deed.name,), statuses=(JobStatus.DEAD,))
+            which = JobFilter(ids=tuple(JobId(name) for name in deed.names))
+            total = await operator.cancel_jobs(which)
+            if count == 1 and not total.refused:
+                return "Asked to stop." if total.requested else "Cancelled."
+            parts = (
+                (total.requested, "asked to stop"),
+                (total.changed, "cancelled"),
+                (total.refused, f"refused: {next(iter(total.refused.values()), '')}"),
+            )
+            return f"{', '.join(f'{len(ids)} {said}' for ids, said in parts if ids)}."
+        dead = JobFilter(queues=deed.names, statuses=(JobStatus.DEAD,))
         total = await operator.requeue_jobs(dead)
-        return f"{len(total.changed):,} jobs of queue {deed.name} are requeued."
+        of = f"queue {deed.names[0]}" if count == 1 else f"{count} queues"
+        return f"{len(total.changed):,} jobs of {of} are requeued."
 
     async def _read_job(self) -> None:
         job_id = self._view.job_id

@@ -17,8 +17,9 @@ Part = Literal["queues", "runs"]
 HELP = (
     ("q", "quit"),
     ("/", "filter by a part of a name, enter or escape ends"),
-    ("tab", "go to queues or to running jobs"),
+    ("tab, g q, g j", "go to queues or to running jobs"),
     ("j k, arrows", "go down and up"),
+    ("x, A", "select the line, or all lines and none: capitals act on what is selected"),
     ("enter", "look at the job, again: back"),
     ("P", "pause or resume the queue"),
     ("C", "cancel the job"),
@@ -41,12 +42,12 @@ class Verb(StrEnum):
 class Deed(Struct, frozen=True):
     """Something to do.
 
-    :param name: of the queue, or the id of the job
+    :param names: of queues, or the ids of jobs
     :param words: the deed for people, as ``pause queue mail``
     """
 
     verb: Verb
-    name: str = ""
+    names: tuple[str, ...] = ()
     words: str = ""
 
 
@@ -64,6 +65,7 @@ class View(Struct, kw_only=True):
     :param away: what the store's silence was called, "" while the store answers
     :param chosen: of each part the name of the line that is chosen. A line stays chosen while
         others come and go
+    :param picked: of each part the names of the lines that are selected
     """
 
     store: str = ""
@@ -73,9 +75,10 @@ class View(Struct, kw_only=True):
     away: str = ""
     message: str = ""
     filter: str = ""
-    mode: Literal["list", "filter", "help", "job"] = "list"
+    mode: Literal["list", "filter", "go", "help", "job"] = "list"
     part: Part = "queues"
     chosen: dict[str, str] = {}
+    picked: dict[str, frozenset[str]] = {}
     asked: Deed | None = None
     job_id: str = ""
     pane: JobPane | None = None
@@ -115,6 +118,12 @@ class View(Struct, kw_only=True):
         name = self.chosen.get(part, "")
         return name if name in names else (names[0] if names else "")
 
+    def meant(self, part: Part) -> list[str]:
+        """The names of the lines that a deed is for: those that are selected, or the chosen one."""
+        picked = self.picked.get(part, frozenset())
+        found = [name for name in self.names(part) if name in picked]
+        return found or [name for name in (self.at(part),) if name]
+
     def press(self, key: str) -> Deed | None:
         """Change the view as a key says. A deed is returned to be done."""
         if self.asked is not None:
@@ -125,6 +134,9 @@ class View(Struct, kw_only=True):
             self._type(key)
             return None
         self.message = ""
+        if self.mode == "go":
+            self.mode, self.part = "list", _PLACES.get(key, self.part)
+            return None
         if self.mode in ("help", "job") and key in ("q", "escape", "enter", "?"):
             self.mode, self.job_id, self.pane = "list", "", None
             return None
@@ -150,6 +162,13 @@ class View(Struct, kw_only=True):
             self.mode, self.filter = "filter", ""
         elif key == "?":
             self.mode = "help"
+        elif key == "g" and self.mode == "list":
+            self.mode = "go"
+        elif key == "x" and (name := self.at(self.part)):
+            self.picked = {**self.picked, self.part: self._picked() ^ {name}}
+        elif key == "A":
+            every = frozenset(self.names(self.part))
+            self.picked = {**self.picked, self.part: every - self._picked() and every}
         elif key == "tab":
             self.part = "runs" if self.part == "queues" else "queues"
         elif key in _STEPS and (names := self.names(self.part)):
@@ -158,17 +177,27 @@ class View(Struct, kw_only=True):
         elif key == "enter" and self.part == "runs" and (job_id := self.at("runs")):
             self.mode, self.job_id = "job", job_id
 
+    def _picked(self) -> frozenset[str]:
+        return self.picked.get(self.part, frozenset()) & set(self.names(self.part))
+
     def _ask(self, key: str) -> None:
-        """Ask before a deed. The deed concerns what is chosen now, whatever comes meanwhile."""
-        queue = next((each for each in self.queues() if each.name == self.at("queues")), None)
-        if key == "C" and (job_id := self.job_id or self.at("runs")):
-            self.asked = Deed(Verb.CANCEL, job_id, f"cancel job {job_id}")
-        elif key == "P" and queue is not None:
-            verb = Verb.RESUME if queue.paused else Verb.PAUSE
-            self.asked = Deed(verb, queue.name, f"{verb} queue {queue.name}")
-        elif key == "R" and queue is not None and queue.dead:
-            words = f"requeue {queue.dead:,} dead jobs of queue {queue.name}"
-            self.asked = Deed(Verb.REQUEUE, queue.name, words)
+        """Ask before a deed. The deed concerns what is meant now, whatever comes meanwhile."""
+        names = set(self.meant("queues"))
+        queues = [each for each in self.queues() if each.name in names]
+        running = [each for each in queues if not each.paused]
+        dead = [each for each in queues if each.dead]
+        if key == "C" and (jobs := [self.job_id] if self.job_id else self.meant("runs")):
+            self.asked = Deed(Verb.CANCEL, tuple(jobs), f"cancel {_several('job', jobs)}")
+        elif key == "P" and queues:
+            # Queues that are selected are resumed when all of them are paused.
+            verb = Verb.PAUSE if running else Verb.RESUME
+            found = [each.name for each in running or queues]
+            self.asked = Deed(verb, tuple(found), f"{verb} {_several('queue', found)}")
+        elif key == "R" and dead:
+            found = [each.name for each in dead]
+            count = sum(each.dead for each in dead)
+            words = f"requeue {count:,} dead jobs of {_several('queue', found)}"
+            self.asked = Deed(Verb.REQUEUE, tuple(found), words)
         else:
             self.message = "There is nothing for this key."
 
@@ -179,6 +208,12 @@ class View(Struct, kw_only=True):
 
 _STEPS = {"j": 1, "down": 1, "k": -1, "up": -1}
 _CAPITALS = frozenset("PCR")
+_PLACES: Mapping[str, Part] = {"q": "queues", "j": "runs"}
+"""Parts by the letter behind ``g``, as on the dashboard."""
+
+
+def _several(noun: str, names: Sequence[str]) -> str:
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{len(names)} {noun}s"
 
 
 def _by_wait(queue: QueueLine) -> tuple[float, str]:
