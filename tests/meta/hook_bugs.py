@@ -14,6 +14,13 @@ def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
 
 HOOK_BUGS = (
     _bug(
+        "another one is called for what a timer that rang early has left",
+        _RUNS,
+        "            self._until = self._loop.time()\n            task.cancel()\n",
+        "            task.cancel()\n",
+        f"{_TROUBLE}a_hook_that_hangs_is_cancelled_and_its_job_ends",
+    ),
+    _bug(
         "the request that a middleware yields is not the one that is stored",
         "clients/around",
         "                wanted[number] = await _begun(",

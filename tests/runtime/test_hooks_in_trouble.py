@@ -82,7 +82,18 @@ async def test_the_error_of_the_handler_stays_the_first(storage: Storage, broken
 PATIENT = quick_settings(grace=seconds(20), patience=seconds(0.05))
 
 
-async def test_a_hook_that_hangs_is_cancelled_and_its_job_ends(storage: Storage) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.9], ids=["in_time", "early"])
+async def test_a_hook_that_hangs_is_cancelled_and_its_job_ends(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    wait = asyncio.wait
+
+    def rings(fs: Any, *, timeout: float | None = None, **options: Any) -> Any:
+        # A timer of uvloop rings up to half a millisecond before its time.
+        return wait(fs, timeout=None if timeout is None else share * timeout, **options)
+
+    monkeypatch.setattr("forge_jobs.runtime.queue.injection.hook_runs.asyncio.wait", rings)
+
     async def hangs() -> None:
         try:
             await anyio.sleep_forever()

@@ -112,6 +112,7 @@ class HookRuns:
         self._scope = scope
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
+        self._until = 0.0
         self._cut: asyncio.Future[None] = self._loop.create_future()
         """Done when the hooks have to end: the pod stops, or the claim is lost."""
 
@@ -122,11 +123,11 @@ class HookRuns:
         """
         hooks = self._run.handler.hooks
         end = _run_end(transition, exception)
-        until = self._loop.time() + self._seconds
+        self._until = self._loop.time() + self._seconds
         self._run.cut_hooks = self._cut_short
         for hook in () if hooks is None else hooks.of(end):
             try:
-                failure = await self._called(hook, end, until - self._loop.time())
+                failure = await self._called(hook, end)
             except asyncio.CancelledError as cancelled:  # of this task: the event loop ends
                 failure = cancelled
                 self._cut_short()
@@ -140,10 +141,11 @@ class HookRuns:
         if not self._cut.done():
             self._cut.set_result(None)
 
-    async def _called(self, hook: Hook, end: RunEnd, seconds: float) -> BaseException | None:
+    async def _called(self, hook: Hook, end: RunEnd) -> BaseException | None:
         """Call one hook. Return the exception by which the hook failed."""
         if self._cut.done():
             return TimeoutError("not called: the worker had to stop")
+        seconds = self._until - self._loop.time()
         if seconds <= 0:
             return TimeoutError(f"not called: other hooks have used the {self._seconds:g} s of all")
         arguments = {} if hook.end_parameter is None else {hook.end_parameter: end}
@@ -154,6 +156,8 @@ class HookRuns:
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
+            # A timer may ring before its time, and no other hook is called for what was left.
+            self._until = self._loop.time()
             task.cancel()
             await asyncio.wait({task}, timeout=self._seconds * _TO_CLEAN_UP)
         finally:
