@@ -167,8 +167,8 @@ HOOK_BUGS = (
     _bug(
         "each hook has the time of all",
         _RUNS,
-        "failure = await self._called(hook, end, until - self._loop.time())",
-        "failure = await self._called(hook, end, self._seconds)",
+        "seconds = self._until - self._loop.time()",
+        "seconds = self._seconds",
         f"{_TROUBLE}a_hook_that_hangs_is_cancelled_and_its_job_ends",
     ),
     _bug(
