@@ -228,6 +228,16 @@ async def test_what_is_touched_does_not_grow_with_the_table(
     assert max(each.fetched for each in found) <= most
 
 
+async def test_a_status_without_jobs_is_found_empty_at_once(full: str) -> None:
+    # In the index behind a million that are done.
+    which = JobFilter(queues=(QUEUE,), statuses=(JobStatus.FAILED,))
+    async with await open_storage(full) as storage, touched(storage) as found:
+        assert await storage.jobs.count(which) == Count(0)
+        assert not (await storage.jobs.list(which)).jobs
+    assert len(found) >= 2
+    assert max(each.blocks for each in found) <= 50
+
+
 async def test_jobs_of_kinds_that_others_know_are_passed_over_by_the_index(full: str) -> None:
     async with await open_storage(full) as storage:
         await register(storage)

@@ -338,11 +338,14 @@ def _between(part: JobFilter, between: tuple[str, str | None], *, is_newest: boo
         statement = statement.where(jobs.c.id.in_(part.ids))
     index = _index(part)
     if _is_list(part):
-        key = tuple_(*index)
-        fixed = (literal(part.queues[0], TEXT), literal(part.statuses[0].value, TEXT))
+        queue, *key = index
+        status = literal(part.statuses[0].value, TEXT)
+        # PostgreSQL ends a scan at the first column of a row comparison alone: with the queue in
+        # there, a status without jobs was looked for in all jobs of the queue.
         statement = statement.where(
-            key > tuple_(*fixed, literal(after, TEXT)),
-            key < tuple_(*fixed, literal(before or _BEYOND_ALL, TEXT)),
+            queue == literal(part.queues[0], TEXT),
+            tuple_(*key) > tuple_(status, literal(after, TEXT)),
+            tuple_(*key) < tuple_(status, literal(before or _BEYOND_ALL, TEXT)),
         )
     else:
         if after:
@@ -356,7 +359,8 @@ def _index(part: JobFilter) -> tuple[Column[Any], ...]:
     """Return the columns that sort a page: a whole index, spelled out.
 
     With separate conditions on queue and status a planner could take the index of all ids for as
-    quick a way, and walk over every job newer than the first match.
+    quick a way, and walk over every job newer than the first match. One on the queue alone leaves
+    an order by status and id, which that index does not have.
     """
     return (jobs.c.queue, jobs.c.status, jobs.c.id) if _is_list(part) else (jobs.c.id,)
 
