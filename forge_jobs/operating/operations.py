@@ -39,7 +39,7 @@ def _act(name: str, command: str, http: str, page: str, inverse: str = "") -> Op
 
 
 _JOB, _QUEUE, _CRON = "/jobs/{job_id}", "/queues/{name}", "/schedules/{name}"
-_POD = "/pods/{host_id}"
+_POD, _WORKFLOW = "/pods/{host_id}", "/workflows/{workflow_id}"
 _ACTION, _OF_ACTION = "/actions/{action_id}", "/audit/{action_id}"
 _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}"
 
@@ -72,6 +72,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("continue_action", "actions continue", f"POST {_ACTION}/continue", _OF_ACTION),
     _act("abort_action", "actions abort", f"POST {_ACTION}/abort", _OF_ACTION),
     _act("undo_action", "actions undo", f"POST {_ACTION}/undo", _OF_ACTION),
+    _read("list_workflows", "workflows list", "/workflows", "/workflows"),
+    _read("get_workflow", "workflows show", _WORKFLOW, _WORKFLOW),
+    _act("cancel_workflow", "workflows cancel", f"POST {_WORKFLOW}/cancel", _WORKFLOW),
+    _act("resume_workflow", "workflows resume", f"POST {_WORKFLOW}/resume", _WORKFLOW),
     _read("list_errors", "errors list", "/errors", "/errors"),
     _read("get_error", "errors show", "/errors/{queue}/{group}", "/errors/{queue}/{group}"),
     _read("list_kinds", "kinds", "/kinds", "/jobs/new"),

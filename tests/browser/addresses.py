@@ -47,6 +47,8 @@ def pages_of(
         "schedule-draft": "/cron/nightly?expression=0+6+*+*+1-5&timezone=Asia/Tokyo",
         "schedule-wrong": "/cron/nightly?expression=61+*+*+*+*&timezone=UTC",
         "limits": "/limits",
+        "workflows": "/workflows",
+        "workflow": f"/workflows/{jobs['workflow']}",
         "store": "/store",
         "audit": "/audit",
         **{f"action-{verb}": f"/audit/{action_id}" for verb, action_id in actions.items()},

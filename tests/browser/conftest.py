@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from forge_jobs import EnqueueRequest, JobClient, Workflow
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.operating.access import ALL, Actor
@@ -108,8 +109,21 @@ async def _acted(storage: Storage, actor: Actor, scene: Scene) -> dict[str, str]
     async with Operator(storage, actor) as operator:
         await operator.release_held_jobs(JobFilter(ids=(JobId(scene.jobs["done"]),)))
         await operator.set_queue("images", QueueEdit(max_workers=7))
+        scene.jobs["workflow"] = await _a_workflow(storage)
         found = (await operator.list_actions()).actions
         return {action.verb: action.id for action in found}
+
+
+async def _a_workflow(storage: Storage) -> str:
+    """Store a workflow whose first step has failed, and holds the other."""
+    workflow = Workflow("nightly")
+    request: EnqueueRequest = EnqueueRequest("mail.send", {"to": "all"}, queue="mail")
+    workflow.step("fetch", request)
+    workflow.step("report", request, after=["fetch"])
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_workflow(workflow)
+        await client.cancel(stored.steps["fetch"].job_id)
+    return stored.id
 
 
 async def _groups(storage: Storage) -> dict[str, str]:

@@ -8,7 +8,7 @@ import anyio
 import msgspec
 import pytest
 
-from forge_jobs import open_storage
+from forge_jobs import EnqueueRequest, JobClient, Workflow, open_storage
 from forge_jobs.model.ids import HostId
 from forge_jobs.operating.access import ALL, Actor, Right
 from forge_jobs.operating.operations import API, BY_NAME, OPERATIONS
@@ -57,6 +57,17 @@ def read_over_http(url: str, paths: Mapping[str, str]) -> dict[str, Any]:
     return anyio.run(read)
 
 
+def store_workflow(url: str) -> str:
+    async def store() -> str:
+        async with await open_storage(url) as storage, JobClient(storage) as client:
+            workflow = Workflow("nightly")
+            workflow.step("first", EnqueueRequest(KIND, {}, queue="q", delay=3600))
+            workflow.step("last", EnqueueRequest(KIND, {}, queue="q"), after=["first"])
+            return (await client.enqueue_workflow(workflow)).id
+
+    return anyio.run(store)
+
+
 @pytest.mark.long
 def test_the_command_and_the_route_of_a_read_give_one_document(
     forge: CommandLine, tmp_path: Path
@@ -76,6 +87,7 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
     [action, *_] = forge.json("actions", "list")["actions"]
     names = {
         "job_id": job_id, "name": "q", "host_id": str(host), "action_id": action["id"],
+        "workflow_id": store_workflow(forge.url),
     }  # fmt: skip
     more = {"what_if": ("--max-workers", "4"), "list_kinds": ("--stored",)}
     asked = {"what_if": "?max_workers=4"}
@@ -130,6 +142,8 @@ CHANGES: dict[str, tuple[dict[str, str], tuple[str, ...], Any]] = {
     "set_limit": ({"name": "smtp"}, ("smtp", "7/1m"), {"capacity": 7, "per": 60}),
     "delete_limit": ({"name": "smtp"}, ("smtp",), None),
     "drain_limit": ({"name": "smtp"}, ("smtp",), None),
+    "cancel_workflow": ({"workflow_id": "?"}, ("?",), {}),
+    "resume_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "undo_action": ({"action_id": "?"}, ("?",), None),
     "continue_action": ({"action_id": "?"}, ("?",), None),
     "abort_action": ({"action_id": "?"}, ("?",), None),
@@ -170,6 +184,9 @@ def test_the_command_and_the_route_of_a_change_give_one_document(
     if "action_id" in names:
         [newest, *_] = forge.json("actions", "list")["actions"]
         names, words = {"action_id": newest["id"]}, (newest["id"],)
+    if "workflow_id" in names:
+        workflow = store_workflow(forge.url)
+        names, words = {"workflow_id": workflow}, (workflow,)
     other = tmp_path / "other.db"
     forge("backup", str(other))
     answer = change_over_http(f"sqlite:///{other}", operation, names, body)

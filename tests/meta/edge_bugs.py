@@ -74,7 +74,7 @@ EDGE_BUGS = (
         _WORKFLOWS,
         (
             Edit(
-                "forge_jobs/clients/flows/calls.py",
+                _PLAN,
                 "[gate.id] if gate.status in FAILED else []",
                 "[gate.id] if False else []",
             ),

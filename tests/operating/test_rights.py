@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.flows.workflows import Workflow
 from forge_jobs.errors import Forbidden, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.schema import KindEntry
@@ -110,10 +112,24 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
     return jobs
 
 
+async def workflows(storage: Storage) -> dict[str, JobId]:
+    """A workflow in each of the queues."""
+    found: dict[str, JobId] = {}
+    async with JobClient(storage) as client:
+        for queue in (OPEN, CLOSED):
+            workflow = Workflow(f"w-{queue}")
+            workflow.step(
+                f"step of {queue}", EnqueueRequest(f"{queue}.kind", queue=queue, delay=3600)
+            )
+            found[f"workflow of {queue}"] = (await client.enqueue_workflow(workflow)).id
+    return found
+
+
 def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...]]:
     """Arguments of each operation, which all concern one queue."""
     ids = (JobFilter(ids=(jobs[queue],)),)
     schedule, edit = f"of-{queue}", ScheduleEdit(priority=3)
+    whole = (jobs.get(f"workflow of {queue}"),)
     verbs = ("cancel", "requeue", "restore", "delete", "release_held")
     return {
         **dict.fromkeys(
@@ -132,6 +148,9 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "queue_history": (queue,),
         "clean_up_queue": (queue,),
         "series": (),
+        "list_workflows": (),
+        **{f"{verb}_workflow": whole for verb in ("get", "cancel")},
+        "resume_workflow": whole,
         "list_errors": (),
         "get_error": (queue, jobs[f"group of {queue}"]),
         "what_if": (queue,),
@@ -185,7 +204,7 @@ async def everything(storage: Storage) -> bytes:
 @pytest.mark.parametrize("named", ACCESSES)
 async def test_no_operation_goes_beyond_the_access(named: str, sqlite_storage: Storage) -> None:
     storage, access = sqlite_storage, ACCESSES[named]
-    jobs = await furnish(storage)
+    jobs = await furnish(storage) | await workflows(storage)
     before = await everything(storage)
     given = arguments(jobs, CLOSED)
     assert set(given) == {each.name for each in OPERATIONS}

@@ -97,7 +97,7 @@ def test_the_pages_have_the_operations_and_no_other() -> None:
 
 
 def test_chromium_opens_every_page() -> None:
-    kinds = ("done", "scheduled")
+    kinds = ("done", "scheduled", "workflow")
     opened = pages_of({kind: kind for kind in kinds}, "p", {"set_queue": "a"}, {"gh": "g"})
     # /jobs/new is no job.
     paths = sorted(_page_paths(), key=lambda path: path.count("{"))

@@ -72,8 +72,6 @@ REFUSALS = (
     Refusal(404, "not-found", "", "GET", f"{API}/jobs/{_MISSING}"),
     Refusal(404, "unknown-address", "", "GET", f"{API}/nowhere"),
     Refusal(404, "unknown-address", "", "GET", "/nowhere"),
-    # Workflows have no routes yet.
-    Refusal(404, "unknown-address", "", "GET", f"{API}/workflows"),
     Refusal(405, "wrong-method", "", "DELETE", f"{API}/jobs"),
     Refusal(
         409,
@@ -174,7 +172,7 @@ _QUERIES = {"desired_pods": "?objective=95%25+within+30s"}
 
 def _address(bound: Bound, name: str) -> str:
     path = bound.path
-    for part in ("job_id", "action_id", "host_id"):
+    for part in ("job_id", "action_id", "host_id", "workflow_id"):
         path = path.replace(f"{{{part}}}", _MISSING)
     for part in ("name", "queue", "group"):
         path = path.replace(f"{{{part}}}", name)

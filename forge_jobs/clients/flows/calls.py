@@ -16,23 +16,23 @@ from forge_jobs.clients.flows.plans import (
     state_of,
 )
 from forge_jobs.clients.flows.workflows import (
-    FAILED,
     WORKFLOW_KIND,
     EnqueuedWorkflow,
     Workflow,
     WorkflowPlan,
     WorkflowState,
-    has_failed,
+    to_resume,
     workflow_state,
 )
 from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import decrypted_job
-from forge_jobs.errors import Conflict, NotFound
+from forge_jobs.errors import NotFound
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.edges import Kin
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus, NewJob
+from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import Storage
 
@@ -140,7 +140,7 @@ class FlowCalls(ListCalls):
         kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
         if kin is None:
             raise _no_workflow(gate.id)
-        return workflow_state(decrypted_job(gate, self._encryption), kin.parents)
+        return workflow_state(decrypted_job(gate, self._encryption).payload, gate, kin.parents)
 
     async def cancel_workflow(self, workflow_id: str) -> BulkTotals:
         """Cancel all steps that wait, ask those that run to stop, and cancel the whole.
@@ -165,20 +165,8 @@ class FlowCalls(ListCalls):
         :raises Conflict: the workflow has ended with success
         """
         gate = await self._gate(workflow_id)
-        if gate.status is JobStatus.DONE:
-            raise Conflict(f"workflow {gate.id} has ended with success: there is nothing to resume")
-        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
-        failed = [each for each in kin.parents if has_failed(each)] if kin is not None else []
-        gone = [each.id for each in failed if each.status is None]
-        if gone:
-            raise NotFound(
-                f"{len(gone)} steps of workflow {gate.id} that failed are gone, {gone[0]} among "
-                "them; cancel the workflow and enqueue another, or end it without them by "
-                "release_held"
-            )
-        # Parents before children, so that the children wait for them.
-        whole = [gate.id] if gate.status in FAILED else []
-        return await self._changed(self._jobs.requeue, [*(each.id for each in failed), *whole])
+        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
+        return await self._changed(self._jobs.requeue, to_resume(gate, kin.parents))
 
     async def _gate(self, workflow_id: str) -> Job:
         wanted = check_job_id(workflow_id, "workflow_id")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from forge_jobs.clients.flows.plans import gate_request, part_id
-from forge_jobs.errors import InvalidInput, a_type
+from forge_jobs.errors import Conflict, InvalidInput, NotFound, a_type
 from forge_jobs.handlers.option_checks import check_tags
 from forge_jobs.handlers.preparing import MAX_PARENTS, check_request
 from forge_jobs.handlers.requests import EnqueueRequest, OurKey
@@ -240,12 +240,16 @@ class WorkflowPlan:
         return EnqueuedWorkflow(id=self.id, steps=dict(zip(self._steps, outcomes, strict=False)))
 
 
-def workflow_state(gate: Job, parents: Sequence[Relative]) -> WorkflowState:
-    """Return the state by the workflow's own job, decrypted, and by what that job comes after.
+def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative]) -> WorkflowState:
+    """Return the state by the workflow's own job, and by what that job comes after.
 
     The ids of steps sort as the steps of the graph.
+
+    :param graph_text: the payload of the job, decrypted. None: not known, ids stand for names
     """
-    graph = msgspec.json.decode(gate.payload, type=_Graph)
+    graph = _Graph("", {each.id: {} for each in parents})
+    if graph_text is not None:
+        graph = msgspec.json.decode(graph_text, type=_Graph)
     found = dict(zip(graph.steps, parents, strict=True))
     failed = {name for name, each in found.items() if has_failed(each)}
     return WorkflowState(
@@ -270,6 +274,26 @@ def workflow_state(gate: Job, parents: Sequence[Relative]) -> WorkflowState:
             for name, each in found.items()
         },
     )
+
+
+def to_resume(gate: Job, parents: Sequence[Relative]) -> list[JobId]:
+    """Return the jobs that a resume requeues, parents before children, the whole last.
+
+    :raises Conflict: the workflow has ended with success
+    :raises NotFound: a step that failed has been removed
+    """
+    if gate.status is JobStatus.DONE:
+        raise Conflict(f"workflow {gate.id} has ended with success: there is nothing to resume")
+    failed = [each for each in parents if has_failed(each)]
+    gone = [each.id for each in failed if each.status is None]
+    if gone:
+        raise NotFound(
+            f"{len(gone)} steps of workflow {gate.id} that failed are gone, {gone[0]} among "
+            "them; cancel the workflow and enqueue another, or end it without them by "
+            "release_held"
+        )
+    whole = [gate.id] if gate.status in FAILED else []
+    return [*(each.id for each in failed), *whole]
 
 
 def has_failed(step: Relative) -> bool:

@@ -311,6 +311,9 @@ class JobCalls(RecordedCalls):
 
     async def _change(self, verb: str, which: JobFilter, reason: str) -> Changed:
         self.actor.act(verb)
+        return await self._visited(verb, which, reason)
+
+    async def _visited(self, verb: str, which: JobFilter, reason: str) -> Changed:
         total, meant = Changed(), self._within(which)
         queues, found = await self._queues_of(meant)
         action = self._action(verb, which=meant, queues=tuple(queues), reason=reason)

@@ -42,6 +42,7 @@ TABS = (
     ("Pods", "/pods"),
     ("Cron", "/cron"),
     ("Limits", "/limits"),
+    ("Workflows", "/workflows"),
     ("Store", "/store"),
     ("Audit", "/audit"),
 )

@@ -13,6 +13,7 @@ from forge_jobs.web.pages.frame import View, page
 from forge_jobs.web.pages.job.editing import edit_page
 from forge_jobs.web.pages.job.enqueueing import enqueue_page
 from forge_jobs.web.pages.job.revealing import reveal_page
+from forge_jobs.web.pages.job.workflows import workflow_page, workflows_page
 from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.pages.overview import overview_page
@@ -47,6 +48,8 @@ _PAGES: tuple[tuple[str, View], ...] = (
     ("/cron", cron_page),
     ("/cron/{name}", schedule_page),
     ("/limits", limits_page),
+    ("/workflows", workflows_page),
+    ("/workflows/{workflow_id}", workflow_page),
     ("/store", store_page),
     ("/audit", audit_page),
     ("/audit/{action_id}", action_page),

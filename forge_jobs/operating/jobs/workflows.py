@@ -1,0 +1,186 @@
+"""Reads and changes of workflows, as people who operate see them."""
+
+from collections.abc import Container, Sequence
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from forge_jobs.clients.flows.workflows import (
+    WORKFLOW_KIND,
+    StepState,
+    to_resume,
+    workflow_state,
+)
+from forge_jobs.errors import DecryptionFailed, KeyMissing, NotFound
+from forge_jobs.handlers.preparing import MAX_PARENTS
+from forge_jobs.model.edges import MOST_ASKED, Kin
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import JobId, check_job_id
+from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.jobs.calls import JobCalls
+from forge_jobs.operating.jobs.documents import Changed
+
+_AT_ONCE = 1_000
+"""Jobs of one action."""
+
+
+class WorkflowLine(Struct, frozen=True, kw_only=True):
+    """A workflow of a list.
+
+    :param tags: the name of the workflow first
+    :param waiting: steps that have yet to end
+    :param held: steps that ended without success, and hold the whole
+    """
+
+    id: JobId
+    tags: tuple[str, ...]
+    queue: str
+    status: JobStatus
+    enqueued_at: datetime
+    finished_at: datetime | None
+    waiting: int = 0
+    held: int = 0
+    done: int = 0
+
+
+class Workflows(Struct, frozen=True, kw_only=True):
+    """A page of workflows, the newest first.
+
+    :param cursor: for the next page, None at the end
+    """
+
+    workflows: tuple[WorkflowLine, ...]
+    cursor: str | None = None
+
+
+class WorkflowView(Struct, frozen=True, kw_only=True):
+    """A workflow with its steps.
+
+    :param name: "" where the graph is encrypted with a key that the operator does not have. Then
+        the names of steps are the ids of their jobs
+    :param held_by: names of the steps that ended without success, while the whole waits for them
+    """
+
+    id: JobId
+    name: str
+    queue: str
+    status: JobStatus
+    enqueued_at: datetime
+    deadline: datetime | None
+    total: int
+    done: int
+    failed: int
+    waiting: int
+    held_by: tuple[str, ...]
+    steps: tuple[StepState, ...]
+
+
+class WorkflowCalls(JobCalls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_workflows(self, *, cursor: str | None = None, limit: int = 50) -> Workflows:
+        """A page of workflows, the newest first, with the counts of their steps.
+
+        :param limit: 1 to 100
+        """
+        which = JobFilter(kinds=(WORKFLOW_KIND,))
+        page = await self.list_jobs(which, cursor=cursor, limit=min(limit, MOST_ASKED))
+        tallies = await self.storage.jobs.tallies([each.id for each in page.jobs])
+        lines = []
+        for job in page.jobs:
+            line = WorkflowLine(
+                id=job.id,
+                tags=job.tags,
+                queue=job.queue,
+                status=job.status,
+                enqueued_at=job.enqueued_at,
+                finished_at=job.finished_at,
+            )
+            if (tally := tallies.get(job.id)) is not None:
+                line = structs.replace(
+                    line, waiting=tally.open, held=tally.held, done=tally.settled
+                )
+            lines.append(line)
+        return Workflows(workflows=tuple(lines), cursor=page.cursor)
+
+    async def get_workflow(self, workflow_id: str) -> WorkflowView:
+        """A workflow with its steps, their states, and what holds them.
+
+        Steps in queues that are closed to the actor are left out, and so are removed ones for an
+        actor of some queues. The counts are those of the steps that are shown.
+
+        :raises NotFound: there is no such workflow
+        """
+        self.actor.need(Right.READ)
+        gate, kin = await self._workflow(workflow_id)
+        try:
+            graph = self.client.decrypted(gate).payload
+        except (KeyMissing, DecryptionFailed):
+            graph = None
+        state = workflow_state(graph, gate, kin.parents)
+        steps = {name: each for name, each in state.steps.items() if self.actor.sees(each.queue)}
+        seen = structs.replace(state, steps=steps)
+        return WorkflowView(
+            id=seen.id,
+            name=seen.name,
+            queue=seen.queue,
+            status=seen.status,
+            enqueued_at=seen.enqueued_at,
+            deadline=seen.deadline,
+            total=seen.total,
+            done=seen.done,
+            failed=seen.failed,
+            waiting=seen.waiting,
+            held_by=seen.held_by,
+            steps=tuple(_within(each, steps.keys()) for each in steps.values()),
+        )
+
+    async def cancel_workflow(self, workflow_id: str, *, reason: str = "") -> Changed:
+        """Cancel all steps of a workflow that wait, ask those that run to stop, and end the whole.
+
+        Recorded as a cancel of these jobs, an action for each thousand.
+
+        :param reason: for people. Stays with the records
+        :raises NotFound: there is no such workflow
+        """
+        self.actor.act("cancel_workflow")
+        gate, kin = await self._workflow(workflow_id)
+        steps = [each.id for each in kin.parents]
+        return await self._in_actions("cancel_jobs", [*reversed(steps), gate.id], reason)
+
+    async def resume_workflow(self, workflow_id: str, *, reason: str = "") -> Changed:
+        """Requeue the steps of a workflow that ended without success, so that the rest goes on.
+
+        Recorded as a requeue of these jobs, an action for each thousand.
+
+        :param reason: for people. Stays with the records
+        :raises NotFound: there is no such workflow, or a step that failed is no longer stored
+        :raises Conflict: the workflow has ended with success
+        """
+        self.actor.act("resume_workflow")
+        gate, kin = await self._workflow(workflow_id)
+        return await self._in_actions("requeue_jobs", to_resume(gate, kin.parents), reason)
+
+    async def _workflow(self, workflow_id: str) -> tuple[Job, Kin]:
+        gate = await self._stored(check_job_id(workflow_id, "workflow_id"))
+        kin = (await self.storage.jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
+        if gate.kind != WORKFLOW_KIND or kin is None:
+            raise NotFound(f"there is no workflow {workflow_id}")
+        return gate, kin
+
+    async def _in_actions(self, verb: str, ids: Sequence[JobId], reason: str) -> Changed:
+        total = Changed()
+        for start in range(0, len(ids), _AT_ONCE):
+            which = JobFilter(ids=tuple(ids[start : start + _AT_ONCE]))
+            found = await self._visited(verb, which, reason)
+            total.changed += found.changed
+            total.requested += found.requested
+            total.refused |= found.refused
+        return total
+
+
+def _within(step: StepState, seen: Container[str]) -> StepState:
+    after = {name: word for name, word in step.after.items() if name in seen}
+    held_by = tuple(name for name in step.held_by if name in after)
+    return structs.replace(step, after=after, held_by=held_by)
