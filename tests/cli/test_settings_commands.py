@@ -271,3 +271,12 @@ def test_kinds_of_the_store_are_listed_without_the_handlers(forge: CommandLine) 
     assert first["pods"] == 0
     assert first["kind"] in forge("kinds", "--stored").stdout
     assert "either MODULE:ATTR or --stored" in forge.refuse("kinds", HANDLERS, "--stored")
+
+
+def test_settings_of_a_queue_are_shown_as_they_are_typed(forge: CommandLine) -> None:
+    forge("queues", "set", "x", "--retry", "fixed:30s", "--keep-done", "90m", "--max-done", "7")
+    shown = forge("queues", "settings", "x").stdout
+    assert "fixed:30s" in shown
+    assert "done=1h30m" in shown
+    assert "max_done=7" in shown
+    assert "base=1m cap=30m quiet=2m" in shown

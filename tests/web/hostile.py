@@ -144,7 +144,7 @@ async def _fail(storage: Storage, jobs: Sequence[JobId], texts: Sequence[str]) -
         await storage.config.set_paused(queue, False)
     queues = sorted({job.queue for job in stored.values()})
     kinds = sorted({job.kind for job in stored.values()})
-    lease = await register(storage, queues=queues, kinds=kinds)
+    lease = await register(storage, queues=queues, kinds=kinds, lease_for=timedelta(hours=1))
     text_of = dict(zip(jobs, texts, strict=True))
     now = await storage.cron.now()
     for job in stored.values():

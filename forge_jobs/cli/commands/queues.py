@@ -10,11 +10,12 @@ from forge_jobs.cli.commands.judging.series import history
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
+from forge_jobs.durations import format_duration
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
-from forge_jobs.operating.documents import plain
+from forge_jobs.model.retries import Retry, retry_text
 from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.documents import QueueView
@@ -182,9 +183,13 @@ def queue_settings(deployment: Deployment, name: str, as_json: bool) -> None:
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, Retry):
+        return retry_text(value)
+    if isinstance(value, timedelta):
+        return format_duration(value)
     if isinstance(value, Struct):
-        parts = ((name, plain(getattr(value, name))) for name in value.__struct_fields__)
-        return " ".join(f"{name}={said}" for name, said in parts if said is not None)
+        parts = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        return " ".join(f"{name}={_said(part)}" for name, part in parts if part is not None)
     return str(value) if value not in (None, "") else "-"
 
 
