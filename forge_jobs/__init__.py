@@ -48,6 +48,7 @@ from forge_jobs.handlers.injection.from_step import FromStep as FromStep
 from forge_jobs.handlers.injection.markers import Depends as Depends
 from forge_jobs.handlers.injection.markers import Injected as Injected
 from forge_jobs.handlers.injection.markers import Shared as Shared
+from forge_jobs.handlers.limits.concurrency import Limit as Limit
 from forge_jobs.handlers.limits.rates import Rate as Rate
 from forge_jobs.handlers.options import JobOptions as JobOptions
 from forge_jobs.handlers.outcomes import Again as Again
@@ -183,6 +184,7 @@ __all__ = [
     "JobStatus",
     "KeyMissing",
     "LifespanFailed",
+    "Limit",
     "Linear",
     "Locked",
     "LogLine",

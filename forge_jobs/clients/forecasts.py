@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from forge_jobs.errors import NotFound
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
 from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.processes import Allocation, PodState, Slots, WorkerState
@@ -48,6 +48,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
     queue = next((found for found in fleet.queues if found.name == job.queue), None)
     slots = _allocation(queue, fleet.pods) if queue else None
     parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
+    limits = await storage.config.limits() if job.hold is Hold.LIMIT else []
     told = explain(
         job,
         queue,
@@ -57,6 +58,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
         fleet.now,
         parents={parent.id: parent.status for parent in parents.values()},
         workers=around.workers,
+        limits=limits,
     )
     events: Sequence[TimelineEvent] = ()
     if told.reason in BY_JOB:

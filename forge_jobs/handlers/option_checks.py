@@ -6,7 +6,9 @@ from typing import Any, get_args
 from forge_jobs.errors import InvalidInput, RegistrationError, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.limits.rates import check_key_fields, check_rate
+from forge_jobs.handlers.limits.concurrency import check_limit
+from forge_jobs.handlers.limits.keys import check_fields
+from forge_jobs.handlers.limits.rates import check_rate
 from forge_jobs.handlers.options import (
     AroundEnqueue,
     Executor,
@@ -110,7 +112,7 @@ def named(kind: object) -> str:
 
 
 def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
-    """Return the handler, whose unique key, rate and seed name arguments that exist.
+    """Return the handler, whose unique key, rate, limit and seed name arguments that exist.
 
     :raises RegistrationError: names the field. A handler has a seed or a unique key, not both
     """
@@ -126,9 +128,13 @@ def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
                 " job already makes sure that there is one"
             )
     unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
-    if handler.options.rate is not None:
+    rate, limit = handler.options.rate, handler.options.concurrency
+    for field, key in (
+        ("rate.key", "" if rate is None else rate.key),
+        ("concurrency.key", "" if limit is None else limit.key),
+    ):
         try:
-            check_key_fields(handler.options.rate, known)
+            check_fields(field, key, known)
         except InvalidInput as error:
             raise RegistrationError(f"{handler.kind}: {error}") from None
     for name in () if unique is None else unique.by:
@@ -236,6 +242,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "max_runs_per_child": _as_given,
     "unique": lambda value: value and check_unique(value),
     "rate": lambda value: None if value is None else check_rate(value),
+    "concurrency": lambda value: None if value is None else check_limit(value),
     "seed": _seed,
     "spread": lambda value: None if value is None else check_spread(value),
 }

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 from msgspec import Struct
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.limits.concurrency import Limit
 from forge_jobs.handlers.limits.rates import Rate
 from forge_jobs.handlers.outcomes import errors_in
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
@@ -52,6 +53,8 @@ class JobOptions(TypedDict, total=False):
     :param unique: the unique key, as in ``Unique(by=("customer",), mode="replace")``
     :param rate: how often jobs of the handler may start, as in ``Rate(10, per=60)``, or for each
         value of an argument ``Rate(10, per=60, key="{customer}")``
+    :param concurrency: how many jobs of the handler run at once in a queue, as in ``Limit(5)``, or
+        for each value of an argument ``Limit(2, key="{host}")``
     :param spread: each job is due later by a part of this window, a timedelta or seconds
     :param seed: a job of this handler exists at any time: the arguments of that job by name, True
         for none. A pod enqueues the job where there is none, and gives all attempts again to a dead
@@ -90,6 +93,7 @@ class JobOptions(TypedDict, total=False):
     max_runs_per_child: int | None
     unique: Unique | None
     rate: Rate | None
+    concurrency: Limit | None
     spread: timedelta | float | None
     seed: Mapping[str, Any] | bool | None
     middleware: Iterable[Callable[..., Any]]
@@ -153,6 +157,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param max_runs_per_child: jobs of a process before another one takes its place
     :param unique: the unique key, mostly one that is derived from fields of the payload
     :param rate: how often jobs of the handler may start
+    :param concurrency: how many jobs of the handler run at once
     :param spread: each job is due later by a part of this window
     :param seed: the arguments of the job that exists at any time. None: none need exist
     :param enqueue_middleware: around each enqueue, the first outermost
@@ -176,6 +181,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     max_runs_per_child: int | None = None
     unique: Unique | None = None
     rate: Rate | None = None
+    concurrency: Limit | None = None
     spread: timedelta | None = None
     seed: Mapping[str, Any] | None = None
     enqueue_middleware: tuple[AroundEnqueue, ...] = ()

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.limits.concurrency import limit_of
 from forge_jobs.handlers.option_checks import (
     check_attempts,
     check_flag,
@@ -39,6 +40,7 @@ MAX_PARENTS = 10_000
 _OURS = "forge_jobs."
 
 _NO_DEFAULTS = HandlerOptions()
+_NO_LIMIT = b',"limit_name":"","limit_key":""}'  # not in the fingerprint: it is as before limits
 _ON_FAILURE = ("cancel", "continue", "hold", "note")
 
 # The names of a request's fields beside its payload. Then the same without those that are a new
@@ -128,6 +130,11 @@ def _unencrypted(
         unique = None if wish is None else resolve(wish, request, own_kind, payload)
         if unique is not None and unique.mode == "debounce":
             delay = length(unique.window)
+    limit_name = limit_key = ""
+    if request.concurrency_key is not UNSET or defaults.concurrency is not None:
+        is_private = bool(defaults.encryption or defaults.secrets)
+        asked = (defaults.concurrency, request.concurrency_key, own_kind, payload)
+        limit_name, limit_key = limit_of(*asked, is_private=is_private)
     return NewJob(
         id=new_job_id() if request.id is None else check_job_id(request.id),
         # An alias goes to the queue of its kind.
@@ -163,6 +170,8 @@ def _unencrypted(
         result_ttl=(
             None if request.result_ttl is None else _positive("result_ttl", request.result_ttl)
         ),
+        limit_name=limit_name,
+        limit_key=limit_key,
     )
 
 
@@ -222,6 +231,8 @@ def _is_simple(request: EnqueueRequest, router: Router | None, defaults: Handler
     wish = wish_of(request, defaults)
     if wish is not None and wish.by:
         return False
+    if defaults.concurrency is not None and defaults.concurrency.key:
+        return False
     return (
         not (request.id or request.after or request.tags or request.metadata or request.trace)
         and not is_routed
@@ -237,7 +248,7 @@ def _content(job: NewJob) -> bytes:
     plain = msgspec.structs.replace(
         job, trace="", fingerprint="", unique=as_fingerprinted(job.unique)
     )
-    return msgspec.json.encode(plain)
+    return msgspec.json.encode(plain).replace(_NO_LIMIT, b"}")
 
 
 def _metadata(request: EnqueueRequest, defaults: HandlerOptions) -> str:

@@ -11,6 +11,7 @@ from forge_jobs.handlers.around.hooks import hooks_of
 from forge_jobs.handlers.handler import Handler, Registering
 from forge_jobs.handlers.injection.markers import middleware_of
 from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
+from forge_jobs.handlers.limits.concurrency import declared_limits
 from forge_jobs.handlers.limits.rates import declared_rates
 from forge_jobs.handlers.option_checks import (
     check_aliases,
@@ -253,6 +254,16 @@ class HandlerRegistry:
         """
         try:
             return declared_rates((each.kind, each.rate) for each in self)
+        except InvalidInput as error:
+            raise RegistrationError(str(error)) from None
+
+    def limits(self) -> dict[str, int]:
+        """Return how many jobs of a key run at once as handlers declare it, by name of the limit.
+
+        :raises RegistrationError: two handlers declare one name with different numbers
+        """
+        try:
+            return declared_limits((each.kind, each.options.concurrency) for each in self)
         except InvalidInput as error:
             raise RegistrationError(str(error)) from None
 

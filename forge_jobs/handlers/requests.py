@@ -55,6 +55,9 @@ class EnqueueOptions(TypedDict, total=False):
     :param unique_key: short for ``unique=Unique(key)``
     :param unique: what happens while another job of the queue has the same key. None: no key, also
         where the handler has one
+    :param concurrency_key: the key under which the job is counted, in place of the one that the
+        handler's limit makes of the arguments. The limit is the handler's, else that of the kind's
+        name. "" for all jobs without a key
     :param after: jobs that must end first, as ids or :class:`After`
     :param timeout: of one run, a timedelta or seconds. None means no limit
     :param metadata: strings, for people and tools. Never interpreted. Keys that begin with
@@ -74,6 +77,7 @@ class EnqueueOptions(TypedDict, total=False):
     max_attempts: int | None
     unique_key: str | None
     unique: Unique | None
+    concurrency_key: str
     after: Sequence[str | After]
     timeout: timedelta | float | None
     tags: Sequence[str]
@@ -96,6 +100,7 @@ class GivenOptions(Struct, frozen=True, kw_only=True):
     max_attempts: int | UnsetType | None = UNSET
     unique_key: str | None = None
     unique: Unique | UnsetType | None = UNSET
+    concurrency_key: str | UnsetType = UNSET
     after: Sequence[str | After] = ()
     timeout: timedelta | float | UnsetType | None = UNSET
     tags: Sequence[str] | UnsetType = UNSET

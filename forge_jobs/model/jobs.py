@@ -103,6 +103,8 @@ class Hold(StrEnum):
     """No live pod knows the kind."""
     UNREADABLE = "unreadable"
     """The record could not be read at the claim."""
+    LIMIT = "limit"
+    """As many jobs of its limit and key run as may. Ready again once one of them has ended."""
 
 
 class Unique(Struct, frozen=True):
@@ -161,6 +163,9 @@ class NewJob(Struct, frozen=True, kw_only=True):
     :param fingerprint: hash of the request's content, set when the caller gave the id. A repeat
         with another fingerprint is a Conflict. "" for an id that was made for this request
     :param schedule: the schedule that fired the job, "" for none
+    :param limit_name: the limit that the job counts toward, "" for none. Without a stored limit of
+        this name in the queue there is no bound
+    :param limit_key: jobs of each key of a limit are counted by themselves
     """
 
     id: JobId
@@ -182,6 +187,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     result_ttl: timedelta | None = None
     fingerprint: str = ""
     schedule: str = ""
+    limit_name: str = ""
+    limit_key: str = ""
 
 
 class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):
@@ -310,6 +317,8 @@ class Job(Struct, frozen=True, kw_only=True):
     :param payload: "" once a job that is not to be kept has ended
     :param rate_limit: the scope that the job waits for when the cause is rate_limited, else None
     :param unreadable: which stored fields cannot be read, and why. Here they are as in a new job
+    :param limit_name: the limit that the job counts toward while in_progress, "" for none
+    :param limit_key: the key of the limit
     """
 
     id: JobId
@@ -352,3 +361,5 @@ class Job(Struct, frozen=True, kw_only=True):
     rate_limit: str | None = None
     unreadable: str = ""
     follow_up: bool = False
+    limit_name: str = ""
+    limit_key: str = ""

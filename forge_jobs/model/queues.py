@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.model.names import check_queue
+from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.objectives import Objective, parse_objective
 from forge_jobs.model.retries import RETRY_FIX, Retry
 
@@ -256,12 +256,41 @@ class RateLimitState(Struct, frozen=True, kw_only=True):
     unreadable: str = ""
 
 
+def check_limits(limits: Mapping[str, int]) -> None:
+    """Refuse names and numbers that no limit can have.
+
+    :raises InvalidInput: names the field
+    """
+    for name, at_most in limits.items():
+        check_name("limit", name)
+        fits = type(at_most) is int
+        if not fits or not 1 <= at_most <= MAX_WORKERS_LIMIT:
+            raise InvalidInput("limit", f"is {at_most!r}", f"give 1 to {MAX_WORKERS_LIMIT}")
+
+
+class LimitState(Struct, frozen=True, kw_only=True):
+    """A stored limit of a queue: how many jobs of each of its keys may be in progress.
+
+    :param at_most: jobs of one key, from 1 on
+    :param overridden: an operator has set the number, so that code does not change it
+    :param unreadable: which stored fields cannot be read, and why. "" when all can. A limit whose
+        number cannot be read holds nothing back
+    """
+
+    queue: str
+    name: str
+    at_most: int
+    overridden: bool
+    unreadable: str = ""
+
+
 class QueueCounts(Struct, frozen=True, kw_only=True):
     """How many jobs a queue holds, by status, and how long the oldest due one has waited.
 
     :param by_status: every status, also where the count is zero
     :param due: pending or failed jobs that could be claimed now
-    :param held: waiting jobs kept out of the ready index
+    :param held: waiting jobs kept out of the ready index, those not counted that only wait until
+        another job of their limit and key has ended
     :param running: jobs in progress whose start is known
     :param oldest_due_for: None when nothing is due
     :param more: statuses of which the queue has more jobs than ``by_status`` says, because they

@@ -8,7 +8,7 @@ import msgspec
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
-from forge_jobs.model.queues import QueueState
+from forge_jobs.model.queues import LimitState, QueueState
 from forge_jobs.policy import remedies
 from forge_jobs.policy.cooldowns import cooldown_began
 from forge_jobs.policy.explanations import ZERO, Explanation, Reason, Situation, at, count
@@ -26,6 +26,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     *,
     parents: Mapping[JobId, JobStatus] | None = None,
     workers: Sequence[WorkerState] = (),
+    limits: Sequence[LimitState] = (),
 ) -> Explanation:
     """Explain why ``job`` does not run or how it runs, from readings of one moment.
 
@@ -39,6 +40,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     :param parents: statuses of the jobs in ``job.waits_for``, as far as they were looked up.
         Only they tell a parent still to end from one that failed and is held for an operator
     :param workers: of all pods. They tell who has the slots
+    :param limits: of the queue, for a job that waits for one
     """
     around = Situation(
         queue=queue,
@@ -47,6 +49,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         leader=leader,
         now=now,
         workers=tuple(workers),
+        limits=tuple(limits),
     )
     reason = _reason(job, around, parents or {})
     is_late = job.status in _WAITING and job.due_at <= now
@@ -105,6 +108,8 @@ def _unreadable(job: Job) -> Explanation:
 def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.unreadable or job.hold is Hold.UNREADABLE:
         return _unreadable(job)
+    if job.hold is Hold.LIMIT:
+        return _limited(job, around)
     if job.hold is not None:
         return Explanation(
             reason=Reason.UNKNOWN_KIND,
@@ -143,6 +148,23 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.snoozes and job.cause in {Cause.SNOOZED, Cause.THROTTLED}:
         text = f"{job.cause} for the {_ordinal(job.snoozes)} time; {text}"
     return Explanation(reason=Reason.NOT_DUE, text=text, forecast=job.due_at, help=help)
+
+
+def _limited(job: Job, around: Situation) -> Explanation:
+    known = (each for each in around.limits if (each.queue, each.name) == _limit_of(job))
+    limit = next(known, None)
+    key = f" of key {job.limit_key!r}" if job.limit_key else ""
+    most = "the limit is gone, and it is ready with the next claim"
+    if limit is not None:
+        most = f"{count(limit.at_most, 'job')}{key} may run at once in the queue, and as many do"
+        most += "; starts in its turn when one of them ends"
+    return Explanation(
+        reason=Reason.LIMITED, text=f"waits for the limit {job.limit_name!r}: {most}"
+    )
+
+
+def _limit_of(job: Job) -> tuple[str, str]:
+    return job.queue, job.limit_name
 
 
 def _with_expiry(job: Job, reason: Explanation) -> Explanation:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
-from forge_jobs.model.queues import QueueState
+from forge_jobs.model.queues import LimitState, QueueState
 
 ZERO = timedelta(0)
 
@@ -28,6 +28,8 @@ class Reason(StrEnum):
     """The handler found no token of a rate limit, and the job has a turn there."""
     KEY_MISSING = "key_missing"
     """The pod that claimed the job lacks the key of the payload."""
+    LIMITED = "limited"
+    """As many jobs of its limit and key run as may."""
     QUEUE_UNKNOWN = "queue_unknown"
     PAUSED = "paused"
     COOLING_DOWN = "cooling_down"
@@ -97,6 +99,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     leader: Leadership | None
     now: datetime
     workers: tuple[WorkerState, ...] = ()
+    limits: tuple[LimitState, ...] = ()
 
     @property
     def live(self) -> tuple[PodState, ...]:

@@ -28,3 +28,8 @@ def in_use(name: str, jobs: int, pods: int) -> Conflict:
         f"the queue {name!r} has {'1 job' if jobs == 1 else many}; delete these first: "
         f"forge-jobs jobs delete --queue {name}"
     )
+
+
+def no_limit(queue: str, name: str) -> NotFound:
+    """Return the error of a limit that is not there."""
+    return NotFound(f"queue {queue!r} has no limit {name!r}; see the limits that there are")

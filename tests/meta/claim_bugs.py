@@ -207,15 +207,15 @@ CLAIM_BUGS = (
         "a large job never comes",
         _BYTES,
         "jobs/claim/claiming",
-        "(goes_on or #claims > 0) and room",
-        "room",
+        "(demand[DEMAND.goes_on] or #claims > 0) and done.room",
+        "done.room",
     ),
     _of_redis(
         "what does not fit leaves its line",
         _BYTES,
         "jobs/claim/claiming",
-        "left, picked = 'cut', { unpack(picked, 1, index - 1) }",
-        "left = 'cut'",
+        "is_cut and index - 1 or index",
+        "index",
     ),
     _of_redis(
         "kinds in no order",
@@ -241,7 +241,7 @@ CLAIM_BUGS = (
     _of_redis(
         "a bound stays when a job comes back before it",
         _KINDS,
-        "jobs/finalize/jobs",
+        "base/lines",
         "'LT', line_score",
         "'NX', line_score",
     ),

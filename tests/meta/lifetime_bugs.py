@@ -42,8 +42,8 @@ LIFETIME_BUGS = [
     _steps(
         "each step of a claim brings a job of any size",
         "lua/lib/jobs/claim/claiming.lua",
-        "(goes_on or #claims > 0) and room",
-        "#claims > 0 and room",
+        "(demand[DEMAND.goes_on] or #claims > 0) and done.room",
+        "#claims > 0 and done.room",
     ),
     _steps(
         "counts of many queues are one script whatever their kinds",

@@ -45,6 +45,7 @@ from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.letter_bugs import LETTER_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
+from tests.meta.limit_bugs import LIMIT_BUGS
 from tests.meta.list_bugs import LIST_BUGS
 from tests.meta.live_bugs import LIVE_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
@@ -53,6 +54,7 @@ from tests.meta.odd_bugs import ODD_BUGS
 from tests.meta.operating_bugs import OPERATING_BUGS
 from tests.meta.part_bugs import PART_BUGS
 from tests.meta.pass_bugs import PASS_BUGS
+from tests.meta.permit_bugs import PERMIT_BUGS
 from tests.meta.pod_bugs import POD_BUGS
 from tests.meta.policy_bugs import POLICY_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
@@ -105,7 +107,7 @@ GROUPS = {
     "request": REQUEST_BUGS,
     "served": SERVED_BUGS,
     "restore": (*RESTORE_BUGS, *KIN_BUGS, *FAMILY_BUGS),
-    "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
+    "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS, *PERMIT_BUGS),
     "list": LIST_BUGS,
     "term": TERM_BUGS,
     "live": LIVE_BUGS,
@@ -132,6 +134,7 @@ GROUPS = {
     "step": STEP_BUGS,
     "again": AGAIN_BUGS,
     "rate": RATE_BUGS,
+    "limit": LIMIT_BUGS,
     "pod": POD_BUGS,
 }
 """Group, named as the module but for the first -> bugs."""

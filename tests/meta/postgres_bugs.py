@@ -200,8 +200,8 @@ _SHORT = (
         "children not told by an exchange",
         "children/short_way",
         "../hot/exchange",
-        'success_steps(only="NOT has_children")',
-        "success_steps()",
+        'only="NOT has_children AND limit_name IS NULL"',
+        'only="limit_name IS NULL"',
     ),
     _short(
         "an exchange stops at jobs that it may not take",

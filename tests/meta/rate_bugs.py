@@ -47,7 +47,7 @@ RATE_BUGS = [
     ),
     _bug(
         "rate: a secret names its bucket",
-        "handlers/limits/rates",
+        "handlers/limits/keys",
         "_hashed(key) if is_private or not _is_name(key)",
         "_hashed(key) if not _is_name(key)",
         f"{_UNIT}a_secret_is_never_the_name_of_a_bucket",

@@ -34,7 +34,7 @@ _SPOILT_KEYS = [
     _of_a_key(
         "a claim that a key of another type has ended is told nobody and not put back",
         "lua/lib/jobs/claim/claiming.lua",
-        "    put_back(base, host, picked, before)\n",
+        "      put_back(base, host, round)\n",
         "",
     ),
     _of_a_key(

@@ -182,8 +182,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "delivered twice: a claim stays in the ready line",
         "exchange",
-        "lib/jobs/claim/claiming",
-        "  leave_lines(base, picked)\n",
+        "lib/jobs/claim/moving",
+        "  leave_lines(base, round.picked)\n",
         "",
     ),
     _bug(

@@ -47,6 +47,8 @@ _QUEUE = frozenset(
         "slots",
         "lines",
         "held",
+        "at_most",
+        "parks",
         "claimed",
         "owners",
         "started",
@@ -81,6 +83,8 @@ _OF_JOBS = (
     "letters",
     "ready",
     "held",
+    "using",
+    "parked",
     "own",
     "s",
     "ended",
@@ -93,7 +97,7 @@ _MORTAL = (*_COUNTS, "act", "acted", "action", "ask", "asks", "rates", "rates_id
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
-)
+) | {"permit"}
 """Fields that a job with none of them need not be asked for."""
 _BOUNDS = 2**45 * 256
 _STATUSES = _ACTIVE | {"done", "dead", "cancelled"}
@@ -248,6 +252,7 @@ def _check_queue(queue: _Queue) -> Iterator[str]:
     yield from _check_lists(queue)
     yield from _check_waiting(queue)
     yield from _check_claims(queue)
+    yield from _check_permits(queue)
     yield from _check_ended(queue)
     yield from _check_keys(queue)
     yield from _check_edges(queue)
@@ -316,7 +321,8 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
     first: dict[str, float] = {}
     for job_id, job in queue.jobs.items():
         if job["status"] in ("pending", "failed") and "hold" in job:
-            held[job_id] = 0
+            # Jobs of a full key are in a list of the key.
+            held.update({} if job["hold"] == "limit" else {job_id: 0})
         elif job["status"] in ("pending", "failed"):
             mark = "c" if int(job.get("crashes", 0)) else "n"
             line = f"{job['priority']} {mark} {job['kind']}"
@@ -342,7 +348,7 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
         if bound > first.get(line, math.inf):
             yield f"line {line} has jobs due at {first[line]:.0f} before the bound {bound:.0f}"
     yield from _same("held", dict.fromkeys(queue.get("held"), 0), held)
-    of_kinds = {job_id: 0 for ids in queue.below("held").values() for job_id in ids}
+    of_kinds = {one: 0 for ids in queue.below("held").values() for one in ids}
     yield from _same("held by kind", of_kinds, held)
     yield from _same("expiring", queue.get("expiring"), expiring)
 
@@ -358,6 +364,30 @@ def _check_claims(queue: _Queue) -> Iterator[str]:
     yield from _same("owners", counted, owners)
     started = {job_id: float(job["started"]) for job_id, job in running.items() if "started" in job}
     yield from _same("started", queue.get("started"), started)
+
+
+def _check_permits(queue: _Queue) -> Iterator[str]:
+    using: defaultdict[str, set[str]] = defaultdict(set)
+    parked: defaultdict[str, set[str]] = defaultdict(set)
+    ready = Counter[str]()
+    for job_id, job in queue.jobs.items():
+        permit = job.get("permit", "")
+        if permit and job["status"] == "in_progress":
+            using[permit].add(job_id)
+        elif permit and job.get("hold") == "limit":
+            place = f"{int(job['priority']) + 2**31:010}{int(job['run_at']):016}"
+            parked[permit].add(f"{place}{job_id}")
+        elif job["status"] in ("pending", "failed") and "hold" not in job:
+            ready[permit] += 1
+    for prefix, meant in (("using", using), ("parked", parked)):
+        stored = {permit: set(members) for permit, members in queue.below(prefix).items()}
+        yield from _same(prefix, stored, meant)
+    if set(queue.get("parks")) != set(parked):
+        yield f"permits with jobs on hold: {sorted(queue.get('parks'))}, not {sorted(parked)}"
+    for permit in parked:
+        most = queue.get("at_most").get(permit.partition("\n")[0], "").partition(" ")[0]
+        if not most or ready[permit] < int(most) - len(using[permit]):
+            yield f"of {permit!r} {len(parked[permit])} jobs wait for nothing"
 
 
 def _check_ended(queue: _Queue) -> Iterator[str]:

@@ -1,21 +1,19 @@
 """Rate limits that handlers declare: how often jobs of a kind, or of a key, may start."""
 
-import hashlib
-import string
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from forge_jobs.errors import InvalidInput, a_type
+from forge_jobs.handlers.limits.keys import check_template, key_of
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateAsk, RateLimit
 
 RateMode = Literal["defer", "drop"]
 
 _FIX = "give Rate(count, per=seconds)"
-_KEY_FIX = "write names of arguments in braces, as in key='{customer}'"
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -66,37 +64,8 @@ def check_rate(value: object) -> Rate:
     if value.mode not in get_args(RateMode):
         names = " or ".join(repr(each) for each in get_args(RateMode))
         raise InvalidInput("rate.mode", f"is {value.mode!r:.80}", f"give {names}")
-    if value.key != "" and not tuple(_fields(value.key)):
-        raise InvalidInput("rate.key", "names no argument", _KEY_FIX)
+    check_template("rate.key", value.key)
     return value
-
-
-def check_key_fields(rate: Rate, known: Collection[str]) -> None:
-    """Refuse a key that names what is no argument of the handler.
-
-    :raises InvalidInput: names the field
-    """
-    for name in _fields(rate.key):
-        if name not in known:
-            fix = f"give some of {', '.join(known) or 'its arguments, once there are any'}"
-            raise InvalidInput(
-                "rate.key", f"names {name!r}, which is no argument of the handler", fix
-            )
-
-
-def _fields(key: object) -> Iterator[str]:
-    if not isinstance(key, str):
-        raise InvalidInput("rate.key", f"is {a_type(key)}", _KEY_FIX)
-    try:
-        parts = list(string.Formatter().parse(key))
-    except ValueError as error:
-        raise InvalidInput("rate.key", f"is {key!r:.80}: {error}", _KEY_FIX) from None
-    for _, name, form, conversion in parts:
-        if name is None:
-            continue
-        if not name.isidentifier() or form or conversion:
-            raise InvalidInput("rate.key", f"holds {{{name}}} with more than a name", _KEY_FIX)
-        yield name
 
 
 def ask_of(rate: Rate, kind: str, payload: str, *, is_private: bool) -> RateAsk:
@@ -107,30 +76,7 @@ def ask_of(rate: Rate, kind: str, payload: str, *, is_private: bool) -> RateAsk:
     :param is_private: the payload is encrypted or has secrets: the key is stored as a hash
     """
     scope, waits = rate.name or kind, rate.mode == "defer"
-    if not rate.key:
-        return RateAsk(scope, waits=waits)
-    values = msgspec.json.decode(payload)
-    named = {name: _text(values.get(name, "")) for name in _fields(rate.key)}
-    key = rate.key.format_map(named)
-    name = _hashed(key) if is_private or not _is_name(key) else key
-    return RateAsk(scope, name, waits)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _is_name(key: str) -> bool:
-    try:
-        check_name("rate.key", key)
-    except InvalidInput:
-        return False
-    return not key.startswith("#")
-
-
-def _hashed(key: str) -> str:
-    data = key.encode(errors="surrogatepass")
-    return f"#{hashlib.blake2b(data, digest_size=16).hexdigest()}"
+    return RateAsk(scope, key_of(rate.key, payload, is_private=is_private), waits)
 
 
 def declared_rates(rates: Iterable[tuple[str, Rate | None]]) -> dict[str, RateLimit]:

@@ -98,9 +98,12 @@ class ServedQueues:
 
         :raises Unavailable: the store did not take the settings, and nothing has changed
         """
+        config, limits = self._services.storage.config, self._services.handlers.limits()
         for name, settings in queues.items():
             if settings is not None:
-                await self._services.storage.config.ensure_queue(name, settings)
+                await config.ensure_queue(name, settings)
+            if limits:
+                await config.ensure_limits(name, limits)
         if self._is_closed:
             return
         new = [name for name in queues if name not in self.loops]

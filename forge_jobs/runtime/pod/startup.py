@@ -149,7 +149,7 @@ async def read_store_time(plan: RuntimePlan) -> StoreTime:
 
 
 async def declare(plan: RuntimePlan, storage: Storage) -> None:
-    """Declare the queues, rate limits and schedules of the code, and describe the kinds.
+    """Declare the queues, limits and schedules of the code, and describe the kinds.
 
     Settings of operators stay.
 
@@ -158,14 +158,17 @@ async def declare(plan: RuntimePlan, storage: Storage) -> None:
     """
     declared = {**plan.other_queues, **plan.queues}
     silent: list[Unavailable] = []
+    limits = plan.handlers.limits()
     for name, settings in declared.items():
-        if settings is not None:
-            try:
+        try:
+            if settings is not None:
                 await storage.config.ensure_queue(name, settings)
-            except Unavailable as error:
-                silent.append(error)
-                if not storage.is_parted or len(silent) == len(declared):
-                    raise
+            if limits and name in plan.queues:
+                await storage.config.ensure_limits(name, limits)
+        except Unavailable as error:
+            silent.append(error)
+            if not storage.is_parted or len(silent) == len(declared):
+                raise
     for scope, limit in plan.rate_limits.items():
         await storage.config.ensure_rate_limit(scope, limit)
     if plan.schedules:

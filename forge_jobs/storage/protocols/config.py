@@ -1,10 +1,11 @@
 """Queue settings, pauses, cool-downs, rate limits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 from forge_jobs.model.queues import (
+    LimitState,
     QueueChange,
     QueueSettings,
     QueueState,
@@ -170,4 +171,42 @@ class ConfigStore(Protocol):
 
         :raises NotFound: no such bucket
         """
+        ...
+
+    async def ensure_limits(self, queue: str, limits: Mapping[str, int]) -> None:
+        """Declare limits of a queue from code: by name, how many jobs of each key may be in
+        progress. Limits that an operator has set stay as they are. All or none are written.
+
+        Of the jobs of the queue with one ``limit_name`` and ``limit_key`` at most as many are
+        in_progress as the limit of that name says, with any number of concurrent claims. Due jobs
+        beyond that must be put on hold (``limit``), so that later claims do not meet them again, a
+        thousand or so in one claim. As soon as a claim of the limit and key has ended in any way,
+        the next of the jobs on hold, in the order of the queue, must be there for the next claim,
+        and waiters of the queue must wake where the same call does not claim it. A job that became
+        ready and then goes without a claim must keep no other waiting.
+
+        :raises InvalidInput: a number below 1
+        """
+        ...
+
+    async def set_limit(self, queue: str, name: str, at_most: int) -> None:
+        """Store an operator's edit of a limit, and make the limit if there is none.
+
+        Jobs that the limit held back and that now may run must become ready in the order of the
+        queue, and waiters of the queue must wake. Running jobs stay, also where they are more.
+
+        :raises InvalidInput: ``at_most`` is below 1
+        """
+        ...
+
+    async def delete_limit(self, queue: str, name: str) -> None:
+        """Remove a limit. Jobs that the limit held back become ready, and waiters of the queue
+        wake. A program that declares the limit makes it again.
+
+        :raises NotFound: the queue has no such limit
+        """
+        ...
+
+    async def limits(self) -> list[LimitState]:
+        """Return every limit, by queue and name."""
         ...

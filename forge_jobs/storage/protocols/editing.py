@@ -19,7 +19,8 @@ class EditedStore(Protocol):
         never reaches a run that has begun. A repeat after the answer was lost is refused too.
 
         Fields that are equal in ``before`` and ``after`` stay as they are, byte for byte. Unique
-        key, parents, attempts and hold stay. A pending or blocked job with another ``due_at`` was
+        key, parents, attempts and hold stay, but for the hold of a limit, which the next claim
+        looks at again. A pending or blocked job with another ``due_at`` was
         asked for that time from now on, and the cause of the pending one is ``enqueued``. Another
         payload drops the checkpoint and the steps, which are of the payload before. A repeat of the
         request that stored the job stays a repeat, whatever the payload is by now. Wakes the queue

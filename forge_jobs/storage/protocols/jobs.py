@@ -184,7 +184,7 @@ class JobStore(
         publishes the kind, the job must be put on hold (``unknown_kind``), so that later claims do
         not meet it again, until a pod that knows the kind registers. A store may use the published
         kinds of up to a second ago. A job that has expired may be put on hold as well: it is
-        cancelled all the same.
+        cancelled all the same. For jobs beyond a limit see ``ConfigStore.ensure_limits``.
 
         The number of jobs that a claim reads must be bounded by its claims and its kinds, not by
         the jobs that it may not take. Payloads of one call are ``demand.max_bytes`` together at

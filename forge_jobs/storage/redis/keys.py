@@ -24,7 +24,12 @@ Under the base of a queue
 ``ready:<line>``      zset      ready jobs of one line, by due time. A line is one priority and
                                 kind, split by whether the job has a crash on record: a claim
                                 looks at no job that it may not take
-``held``              zset      jobs on hold, ``held:<kind>`` those of one kind
+``held``              zset      jobs on hold, ``held:<kind>`` those of one kind. Others than those
+                                that wait for a limit
+``at_most``           hash      limit -> how many jobs of each of its keys may be in progress
+``using:<permit>``    zset      claims of jobs of one limit and key, by when. See ``permits.lua``
+``parked:<permit>``   zset      jobs on hold until one of these ends, in the order of the queue.
+                                ``parks`` (zset) all permits with such jobs
 ``claimed``           zset      claims, by their last beat: the list of jobs in progress too
 ``own:<host>``        set       claims of one pod. ``owners`` (hash) how many each has
 ``started``           zset      claims whose start is known

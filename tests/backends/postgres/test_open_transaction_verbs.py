@@ -1,8 +1,7 @@
 """A transaction that a caller keeps open delays no verb that is about other jobs.
 
 The caller has made a job a parent, ended one, named one by a foreign key and locked one. Whatever
-waited for that transaction would wait until a limit of ours, a tenth of a second at least, while
-the database is asked again and again who waits for whom.
+waited for that transaction would wait until a limit of ours, a tenth of a second at least.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
@@ -189,7 +188,10 @@ async def _limits(world: World) -> None:
     await world.config.drain_tokens("r")
     await world.config.take_turns("r", [1], _HOUR)
     await world.config.take_or_turn([RateAsk("r"), RateAsk("r", "key")], _HOUR)
-    await world.config.rate_limits()
+    await world.config.ensure_limits(QUEUE, {"hosts": 2})
+    await world.config.set_limit(QUEUE, "hosts", 1)
+    assert [await world.config.limits(), await world.config.rate_limits()]
+    await world.config.delete_limit(QUEUE, "hosts")
     await world.config.delete_rate_limit("r")
 
 

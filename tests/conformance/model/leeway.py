@@ -18,7 +18,7 @@ from forge_jobs.model.letters import read_dead_letter
 from forge_jobs.model.processes import Beat, PodState
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.transitions import Exchange, Handover
-from tests.conformance.model.reference.state import WAITING, World
+from tests.conformance.model.reference.state import WAITING, ModelJob, World
 
 # No order is promised, or none among those of one instant.
 _IN_ANY_ORDER: dict[str, Callable[[Any], Any]] = {
@@ -50,6 +50,9 @@ class Leeway:
         if method == "jobs.events" and isinstance(answer, list):
             # Newest first. Jobs of one instant come in any order.
             return sorted(answer, key=_of_one_instant) if _is_newest_first(answer) else answer
+        if method == "jobs.place" and any(map(_is_keyed, self._world.jobs.values())):
+            # A job of a full key on hold has no place, and others come before.
+            return None
         if method == "procs.due_kinds" and isinstance(answer, dict):
             return {name: kinds for name, kinds in answer.items() if not self._is_vague(name)}
         if isinstance(answer, dict):
@@ -97,6 +100,9 @@ class Leeway:
         job = self._world.jobs.get(shown.id)
         if job is None:
             return shown
+        if _is_keyed(job):
+            # Which jobs of a full key a claim meets, and so puts on hold, is up to the store.
+            shown = replace(shown, hold=None)
         if job.may_be_held:
             # A claim need not meet every job of an unknown kind.
             shown = replace(shown, hold=None)
@@ -117,12 +123,16 @@ class Leeway:
             expired = any(map(self._world.is_expired, open_ones))
             together = 0 if expired else fields["due"] + fields["held"]
             fields |= {"due": together, "held": 0, "oldest_due_for": None}
+        if any(map(_is_keyed, self._world.of_queue(name))):
+            fields |= {"due": 0, "held": 0, "oldest_due_for": None}
         return QueueCounts(**fields)
 
     def _is_vague(self, queue: str) -> bool:
         """Return whether some waiting job may be held or not, or has expired and is still there."""
         return any(
-            job.may_be_held or (job.status in WAITING and self._world.is_expired(job))
+            job.may_be_held
+            or (_is_keyed(job) and job.status in WAITING)
+            or (job.status in WAITING and self._world.is_expired(job))
             for job in self._world.of_queue(queue)
         )
 
@@ -153,6 +163,10 @@ class Leeway:
         child = self._world.jobs.get(each.child_id)
         edge = child.edges.get(each.parent_id) if child else None
         return edge is not None and edge.has_news
+
+
+def _is_keyed(job: ModelJob) -> bool:
+    return bool(job.request.limit_name)
 
 
 def _of_one_instant(event: TimelineEvent) -> tuple[Any, ...]:

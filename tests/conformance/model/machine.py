@@ -19,6 +19,7 @@ from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND
 from tests.conformance.model.rules.callers import Callers
 from tests.conformance.model.rules.deletions import Deletions
 from tests.conformance.model.rules.letters import Letters
+from tests.conformance.model.rules.limits import Limits
 from tests.conformance.model.rules.requests import Requests
 from tests.conformance.model.rules.telling import Telling
 
@@ -40,7 +41,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, Letters, Telling, Callers, Requests):
+class StoreMachine(Deletions, Letters, Telling, Callers, Requests, Limits):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:

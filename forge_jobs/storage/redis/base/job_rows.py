@@ -81,7 +81,7 @@ class Templates:
         return number
 
 
-_OWN = {"id", "queue", "payload", "unique", "after", "fingerprint"}
+_OWN = {"id", "queue", "payload", "unique", "after", "fingerprint", "limit_name", "limit_key"}
 _shared = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OWN))
 
 
@@ -92,7 +92,8 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
     :param parents: the jobs that the job waits for, and the edges to them, in turn
     """
     unique = request.unique
-    if unique is None and not (request.fingerprint or parents):
+    permit = f"{request.limit_name}\n{request.limit_key}"
+    if unique is None and permit == "\n" and not (request.fingerprint or parents):
         return request.id, request.payload, template
     window = at_most = None
     if unique is not None and unique.mode in WITH_WINDOW:
@@ -107,6 +108,7 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
         parents=list(parents) or False,
         window=window is not None and duration_us(length(window)),
         at_most=at_most is not None and duration_us(length(at_most)),
+        permit=permit != "\n" and permit,
     )
 
 
@@ -122,6 +124,8 @@ def is_plain(request: NewJob) -> bool:
         or request.delay is not None
         or request.expires_at is not None
         or request.result_ttl is not None
+        or request.limit_name
+        or request.limit_key
     )
 
 
@@ -221,6 +225,7 @@ def job(
     if "waits" in fields:
         read.count("waits")
     parents, place = sorted(waits_for), fields.get("key")
+    limit_name, _, limit_key = fields.get("permit", "").partition("\n")
     found = Job(
         id=JobId(job_id),
         queue=queue,
@@ -258,6 +263,8 @@ def job(
         held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
         rate_limit=fields.get("limit") if cause is Cause.RATE_LIMITED else None,
         follow_up=is_following(place),
+        limit_name=limit_name,
+        limit_key=limit_key,
     )
     return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
 

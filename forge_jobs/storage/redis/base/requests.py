@@ -41,6 +41,7 @@ class JobFields(msgspec.Struct, frozen=True, array_like=True):
 
     :param template: the number of the job's template
     :param parents: the jobs that the job waits for, and the edges to them, in turn
+    :param permit: see ``permits.lua``
     """
 
     id: str
@@ -52,6 +53,7 @@ class JobFields(msgspec.Struct, frozen=True, array_like=True):
     parents: object = False
     window: object = False
     at_most: object = False
+    permit: object = False
 
 
 class TemplateFields(msgspec.Struct, frozen=True, array_like=True):

@@ -30,6 +30,7 @@ from forge_jobs.storage.redis.base.requests import with_places
 
 _LUA = files("forge_jobs.storage.redis") / "lua"
 _UNPACKED = re.compile(r"\blocal ([\w,\s]+?)=\s*unpack\((\w+)\)")
+_LIMITS = ("lines", "permits", "openings")
 _FLAGS = ("no-writes", "allow-oom")
 _LOCALS = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
 _NAME = re.compile(r"(?<!\w)(?<!(?<!\.)\.)[A-Za-z_]\w*")
@@ -54,7 +55,7 @@ class Script:
 def script(name: str) -> Script:
     """Return the script of that name, in whichever room of ``lua/``, ready to be sent."""
     own = with_places(_scripts()[name].read_text("utf-8"))
-    parts = ["start", "writes", "tallies", "wakes", "bounds", *_uses(own)]
+    parts = ["start", "writes", "tallies", "wakes", "bounds", *_LIMITS, *_uses(own)]
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
     # Without this line the server would look at memory and role in the middle of a script.

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from forge_jobs.model.queues import (
+    LimitState,
     QueueChange,
     QueueSettings,
     QueueState,
@@ -20,7 +21,7 @@ from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import request_of
-from forge_jobs.storage.redis.config import rate_keys, rate_limits
+from forge_jobs.storage.redis.config import limits, rate_keys, rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 from forge_jobs.storage.salvage import declared_in
 
@@ -143,3 +144,15 @@ class RedisConfigStore:
 
     async def drain_tokens(self, scope: str) -> None:
         await rate_limits.drain(self._database, scope)
+
+    async def ensure_limits(self, queue: str, limits_of: Mapping[str, int]) -> None:
+        await limits.declare(self._database, queue, limits_of, by_operator=False)
+
+    async def set_limit(self, queue: str, name: str, at_most: int) -> None:
+        await limits.declare(self._database, queue, {name: at_most}, by_operator=True)
+
+    async def delete_limit(self, queue: str, name: str) -> None:
+        await limits.remove(self._database, queue, name)
+
+    async def limits(self) -> list[LimitState]:
+        return await limits.states(self._database)

@@ -50,7 +50,9 @@ _HOLD_AT_ONCE = 1000
 _EXPIRED_AT_ONCE, _EXPIRED_STEPS = 250, 4
 """The most expired jobs that one claim takes away before it goes on: each step is short."""
 
-_STUCK, _MANY = "stuck", "many"
+_STUCK, _MANY, _FULL = "stuck", "many", "full"
+_LEFT = [_MANY, *[_FULL] * 4]
+"""Why a claim goes on, behind some 250 jobs that wait for their limit at most four times."""
 
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
 
@@ -104,19 +106,17 @@ async def exchange(
 ) -> Exchange:
     """See ``JobStore.exchange``."""
     pairs = [(one.claim, one.transition) for one in finalizations]
-    base, asked_at = db.keys.queue(queue), _elapsed()
+    base, asked_at, left = db.keys.queue(queue), _elapsed(), [*_LEFT]
 
     def asked(part: Demand) -> dict[str, object]:
-        ids, kinds = part.worker_ids[: part.limit], list(part.kinds)
-        known = db.known_elsewhere.of(queue)
         fields = DemandFields(
             host=lease.host_id,
             epoch=lease.epoch,
-            workers=ids,
+            workers=part.worker_ids[: part.limit],
             limit=part.limit,
-            kinds=kinds,
+            kinds=list(part.kinds),
             room=part.max_bytes,
-            passed=known,
+            passed=db.known_elsewhere.of(queue),
             goes_on=part is not first,
         )
         return {base: fields}
@@ -127,9 +127,11 @@ async def exchange(
     stored = answer.claims
     # There may be more: claims of which nothing is to be lost, if a further step fails.
     with contextlib.suppress(StorageError):
-        while (answer.left == _MANY or len(answer.claims) == part.limit) and (
+        while (answer.left in left or len(answer.claims) == part.limit) and (
             part := _part_of(demand, stored)
         ).limit:
+            if answer.left == _FULL:
+                left.pop()
             _, answers = await _step(db, "finalize", (), claims=asked(part))
             answer = answers[base]
             stored += answer.claims

@@ -32,6 +32,7 @@ from forge_jobs.storage.redis.locators.moving import Mover
 _STOOD_S = 60.0
 _MOST_SUSPECTS = 20_000
 _PAIRS_AT_ONCE = 1_000
+_PERMIT_STEPS = 10
 
 
 class _Survey(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +43,7 @@ class _Survey(msgspec.Struct, frozen=True, array_like=True):
     ids: list[JobId]
     status: int
     last_id: str
+    parks: bool
 
 
 class _Place(NamedTuple):
@@ -76,6 +78,7 @@ class Sweeper:
         self._db = db
         self._places: dict[str, _Place] = {}
         self._suspects: dict[_Suspect, float] = {}
+        self._permits: dict[str, str] = {}
         self._dangling = DanglingLocators(db)
         self._mover = Mover(db)
 
@@ -94,6 +97,7 @@ class Sweeper:
         if strange:
             # The name is written before the queue, so this is no call under way.
             await note_queues(self._db, strange)
+        await self._mend_permits()
         moved = await self._mover.go_on()
         return Swept(
             notified=told, located=located, queues=tuple(strange), forgotten=forgotten, moved=moved
@@ -118,6 +122,8 @@ class Sweeper:
         for base, found in answers.items():
             queue = queue_of(base)
             self._places[queue] = _Place(found.last_blocked, found.status, found.last_id)
+            if found.parks:
+                self._permits.setdefault(base, "")
             jobs.update(Mended(queue, job_id) for job_id in found.ids)
             for child, flat in found.blocked:
                 for parent, stored in zip(flat[::2], flat[1::2], strict=True):
@@ -193,6 +199,20 @@ class Sweeper:
             if bases[one] in verdicts and next(verdicts[bases[one]])
         }
         return tuple(sorted(told, key=lambda one: one.job_id))
+
+    # -- limits ------------------------------------------------------------------------------
+
+    async def _mend_permits(self) -> None:
+        """Give back what no claim uses, of the keys for which jobs wait, and let these be ready."""
+        for _ in range(_PERMIT_STEPS):
+            # What is silent now is looked at by the next call.
+            answers, _ = await self._db.run_some("mend_permits", self._permits, str)
+            for base, last in answers.items():
+                self._permits[base] = last
+                if not last:
+                    del self._permits[base]
+            if not answers:
+                break
 
     # -- locators ----------------------------------------------------------------------------
 

@@ -85,6 +85,9 @@ JOB_COLUMNS = (
     _job_column("errors", TEXT, default="[]"),
     # The group of the newest failure.
     _job_column("error_group", TEXT, nullable=True),
+    # The limit that the job counts toward while in progress. NULL for none.
+    _job_column("limit_name", TEXT, "new replaced", nullable=True),
+    _job_column("limit_key", TEXT, "new replaced", default=""),
 )
 
 

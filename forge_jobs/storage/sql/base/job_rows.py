@@ -59,6 +59,8 @@ class Succeeded(NamedTuple):
     queue: str
     host_id: str
     has_children: bool
+    limit_name: str | None
+    limit_key: str
 
 
 class Ended(NamedTuple):
@@ -147,6 +149,8 @@ def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str
         "fingerprint": request.fingerprint,
         "keep_result": request.keep_result,
         "result_ttl_us": None if result_ttl is None else duration_us(result_ttl),
+        "limit_name": request.limit_name or None,
+        "limit_key": request.limit_key,
     }
 
 
@@ -267,6 +271,8 @@ def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
         held_by=tuple(JobId(one) for one in parents if waits_for[one] is EdgeState.HELD),
         rate_limit=read.text_or_none("rate_limit") if cause is Cause.RATE_LIMITED else None,
         follow_up=is_following(place),
+        limit_name=read.text_or_none("limit_name") or "",
+        limit_key=read.text("limit_key"),
     )
     return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
 

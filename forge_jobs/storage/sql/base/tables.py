@@ -50,6 +50,7 @@ WAITING = "status IN ('blocked', 'pending', 'failed')"
 ACTIVE = "status IN ('blocked', 'pending', 'in_progress', 'failed')"
 CLAIMED = "status = 'in_progress'"
 FINISHED = "status IN ('done', 'dead', 'cancelled')"
+PARKED = "hold = 'limit'"
 LINKED = "link IN ('live', 'told')"
 
 
@@ -81,6 +82,10 @@ _job_index("results", "result_expires_at", where="result_expires_at IS NOT NULL"
 _job_index("scheduled", "schedule", where=f"schedule <> '' AND {ACTIVE}")
 _job_index("keyed", "unique_key", where="unique_key IS NOT NULL")
 _job_index("by_error", "error_group", "id", where="error_group IS NOT NULL")
+_job_index(
+    "permits", "queue", "limit_name", "limit_key", where=f"{CLAIMED} AND limit_name IS NOT NULL"
+)
+_job_index("parked", "queue", "limit_name", "limit_key", "priority", "run_at", "id", where=PARKED)
 Index("forge_jobs_by_queue", jobs.c.queue, jobs.c.status, jobs.c.id)
 
 edges = Table(
@@ -216,6 +221,30 @@ rate_limits = Table(
     Column("overridden", Boolean, nullable=False, server_default=text("false")),
     postgresql_with=CHURNED,
 )
+
+limits = Table(
+    "forge_limits",
+    metadata,
+    Column("queue", TEXT, primary_key=True),
+    Column("name", TEXT, primary_key=True),
+    Column("at_most", BigInteger, nullable=False),
+    Column("overridden", Boolean, nullable=False, server_default=text("false")),
+    postgresql_with=CHURNED,
+)
+
+# Rows are only added, except by claims, which hold the lock of the queue. So ends of jobs never
+# wait for each other here.
+openings = Table(
+    "forge_openings",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("queue", TEXT, nullable=False),
+    Column("limit_name", TEXT, nullable=False),
+    Column("limit_key", TEXT, nullable=False),
+    postgresql_with=CHURNED,
+    sqlite_autoincrement=True,
+)
+Index("forge_openings_by_queue", openings.c.queue, openings.c.id)
 
 schedules = Table(
     "forge_schedules",

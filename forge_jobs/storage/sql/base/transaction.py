@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Table, text
+from sqlalchemy import ColumnElement, Connection, CursorResult, Table, insert, text
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.dml import Insert
 
@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
+from forge_jobs.storage.sql.base.tables import openings
 from forge_jobs.storage.wakeups import BEAT, FLEET, HANDOVER, LETTERS, QUEUE
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ REVIVALS = "revivals"
 
 _BLOCK = 16
 """Rows to read before each check whether they are enough: a row may be of 1 MiB."""
+
+Key = tuple[str, str, str]
+"""A queue, the name of a limit, and a key of the limit."""
 
 COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 
@@ -84,6 +88,9 @@ class HotStatement:
         return cls(text(sql))
 
 
+_ADD_OPENING = HotStatement(insert(openings))
+
+
 class _Now:
     """Asks for the store's time at the first use, and keeps the time in the transaction.
 
@@ -128,6 +135,7 @@ class Tx:
         self._part = part
         self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: dict[str, None] = {}
+        self._freed: dict[Key, None] = {}
 
     now = _Now()
     """The store's time in microseconds, the same for the whole call."""
@@ -172,6 +180,20 @@ class Tx:
         key = queue, host_id if isinstance(host_id, str) else "", name
         self._counts[key] = self._counts.get(key, 0) + by
 
+    def free(self, queue: str, limit_name: str | None, limit_key: str) -> None:
+        """Note that a claim of a job has ended: its limit may have room for another one."""
+        # Values that are no text are of a spoilt record.
+        if isinstance(limit_name, str) and isinstance(limit_key, str):
+            self._freed[queue, limit_name, limit_key] = None
+
+    def write_freed(self) -> frozenset[str]:
+        """Write what was freed so far, for the next claims, and return the queues."""
+        freed, self._freed = self._freed, {}
+        if freed:
+            names = ("queue", "limit_name", "limit_key")
+            self.put(_ADD_OPENING, [dict(zip(names, key, strict=True)) for key in freed])
+        return frozenset(queue for queue, *_ in freed)
+
     def wake_queue(self, queue: str) -> None:
         """Wake waiters of the queue, which may have due work."""
         self._topics[QUEUE + queue] = None
@@ -205,6 +227,8 @@ class Tx:
     def finish(self) -> list[tuple[str, int]]:
         """Write the collected counts and signals. Return the raised topics with their sequence
         numbers."""
+        if self._freed:
+            self.wake_queues(self.write_freed())
         if self._counts:
             self._write_counts()
         return self.flavor.signal(self, list(self._topics)) if self._topics else []

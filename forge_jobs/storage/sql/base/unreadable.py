@@ -22,13 +22,16 @@ _GIVE_BACK = (
         hold=Hold.UNREADABLE.value,
         attempt=jobs.c.attempt - 1,
     )
+    .returning(jobs.c.limit_name, jobs.c.limit_key)
 )
 
 
 def give_back(tx: Tx, claims: Sequence[Claim]) -> None:
     """End claims of unreadable jobs. The jobs wait on hold, their attempt unused."""
     for claim in claims:
-        if tx.execute(_GIVE_BACK, {"job": claim.job_id, "held": claim.token}).rowcount:
+        row = tx.execute(_GIVE_BACK, {"job": claim.job_id, "held": claim.token}).first()
+        if row is not None:
+            tx.free(claim.queue, row.limit_name, row.limit_key)
             tx.count(claim.queue, Cause.RELEASED)
 
 

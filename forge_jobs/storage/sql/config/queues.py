@@ -27,7 +27,7 @@ from forge_jobs.storage.salvage import (
 )
 from forge_jobs.storage.set_back import TOLERANCE_US
 from forge_jobs.storage.sql.base.history_tables import series_hours
-from forge_jobs.storage.sql.base.tables import jobs, pods, queues, slots
+from forge_jobs.storage.sql.base.tables import jobs, limits, openings, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes
 
@@ -232,6 +232,8 @@ _PODS = (
 )
 _DELETE_SLOTS = delete(slots).where(slots.c.queue == bindparam("of"))
 _DELETE = delete(queues).where(queues.c.name == bindparam("of"))
+_DELETE_LIMITS = delete(limits).where(limits.c.queue == bindparam("of"))
+_DELETE_OPENINGS = delete(openings).where(openings.c.queue == bindparam("of"))
 _DELETE_TOTALS = delete(series_hours).where(
     series_hours.c.queue == bindparam("of"), series_hours.c.at == FOREVER
 )
@@ -247,6 +249,8 @@ def delete_queue(tx: Tx, name: str) -> None:
         raise in_use(name, found, served)
     tx.execute(_DELETE_SLOTS, {"of": name})
     tx.execute(_DELETE_TOTALS, {"of": name})
+    tx.execute(_DELETE_LIMITS, {"of": name})
+    tx.execute(_DELETE_OPENINGS, {"of": name})
     tx.execute(_DELETE, {"of": name})
     tx.deleted_queues.add(name)
     tx.wake_beats()

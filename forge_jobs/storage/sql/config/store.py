@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import BigInteger, bindparam, func, literal, select, update
 
 from forge_jobs.model.queues import (
+    LimitState,
     QueueChange,
     QueueSettings,
     QueueState,
@@ -22,7 +23,7 @@ from forge_jobs.storage.salvage import declared_in
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config import rate_keys, rate_limits
+from forge_jobs.storage.sql.config import limits, rate_keys, rate_limits
 from forge_jobs.storage.sql.config.queues import (
     STATE_COLUMNS,
     declare_queues,
@@ -181,3 +182,15 @@ class SqlConfigStore:
 
     async def drain_tokens(self, scope: str) -> None:
         await self._database.write(lambda tx: rate_limits.drain(tx, scope))
+
+    async def ensure_limits(self, queue: str, limits_of: Mapping[str, int]) -> None:
+        await self._database.write(lambda tx: limits.ensure(tx, queue, limits_of))
+
+    async def set_limit(self, queue: str, name: str, at_most: int) -> None:
+        await self._database.write(lambda tx: limits.override(tx, queue, name, at_most))
+
+    async def delete_limit(self, queue: str, name: str) -> None:
+        await self._database.write(lambda tx: limits.remove(tx, queue, name))
+
+    async def limits(self) -> list[LimitState]:
+        return await self._database.read(limits.states)

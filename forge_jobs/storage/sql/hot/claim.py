@@ -12,10 +12,19 @@ so that a planner takes such an index. Columns come from ``base/job_columns.py``
 from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.tables import READY
 
+# -- Both ------------------------------------------------------------------------------------
+
+IS_LIMITED = """(
+    EXISTS (SELECT 1 FROM forge_limits WHERE queue = :queue)
+    OR EXISTS (SELECT 1 FROM forge_openings WHERE queue = :queue)
+)"""
+"""True where claims have to look at limits, or make jobs ready that a limit held back."""
+
 # -- SQLite ----------------------------------------------------------------------------------
 
-GATE = """
-    SELECT pod.epoch, pod.lease_until, queue.paused, queue.cooldown_until
+GATE = f"""
+    SELECT pod.epoch, pod.lease_until, queue.paused, queue.cooldown_until,
+        {IS_LIMITED} AS is_limited
     FROM forge_pods AS pod
     JOIN forge_slots AS slot ON slot.host_id = pod.host_id AND slot.epoch = pod.epoch
     JOIN forge_queues AS queue ON queue.name = slot.queue
@@ -146,7 +155,7 @@ _STEPS = f"""
     ), known AS (
         SELECT * FROM (
             SELECT id, crashes, size, row_number() OVER (ORDER BY priority, run_at, id) AS place
-            FROM head WHERE kind = ANY (:kinds)
+            FROM head WHERE kind = ANY (:kinds) AND {{may_run}}
         ) AS placed WHERE place <= cardinality(:workers) OR crashes = 0
     ), taken AS (
         SELECT array_agg(id ORDER BY place) AS ids, count(*) AS number
@@ -172,7 +181,7 @@ _STEPS = f"""
 
 
 _MAY_BE_TAKEN = """(expires_at IS NULL OR expires_at > :now) AND (:any_risk OR crashes = 0)"""
-_HEAD = "id, kind, priority, run_at, crashes, octet_length(payload) AS size"
+_HEAD = "id, kind, priority, run_at, crashes, octet_length(payload) AS size, limit_name, limit_key"
 _IN_ORDER = f"""
             SELECT {_HEAD} FROM forge_jobs
             WHERE queue = :queue AND priority = levels.priority AND run_at <= :now AND {READY}
@@ -230,13 +239,19 @@ def branches_for(kinds: frozenset[str]) -> int:
 
 
 def claim_steps(
-    *, gate: str = "true", from_level: str = "true", from_time: str = "true", branches: int = 0
+    *,
+    gate: str = "true",
+    from_level: str = "true",
+    from_time: str = "true",
+    may_run: str = "true",
+    branches: int = 0,
 ) -> str:
     """Return the steps of a claim of ``:count`` jobs from ``:now`` on, without the final SELECT.
 
     :param gate: a condition that must hold before the first job is looked for
     :param from_level: a condition of the first job to be looked at, and of those of later levels
     :param from_time: the same, of the jobs of one of ``levels``
+    :param may_run: a condition of the jobs of the head that may be taken
     :param branches: how many kinds to merge at most. 0: walk in the order of the queue
     """
     head, used = _IN_ORDER, ", used AS (SELECT kind FROM head)"
@@ -247,18 +262,24 @@ def claim_steps(
         )
         head, used = _BY_KIND.replace("{branches}", "UNION ALL".join(kinds)), _USED
     head = head.format(from_time=from_time)
-    return _STEPS.format(gate=gate, from_level=from_level, head=head) + used
+    return _STEPS.format(gate=gate, from_level=from_level, head=head, may_run=may_run) + used
 
 
-def alone(branches: int) -> str:
+_MAY_RUN = "(limit_name IS NULL OR id = ANY (:admitted))"
+
+
+def alone(branches: int, *, is_limited: bool = False) -> str:
     """Return a claim without ends: the head, with the claims. Of a job that was not taken, only
-    whether the kind is known.
+    whether the kind is known, and the limit.
 
     :param branches: see :func:`claim_steps`
+    :param is_limited: of the jobs with a limit only those ``:admitted`` are taken
     """
+    may_run = _MAY_RUN if is_limited else "true"
     return f"""
-    WITH RECURSIVE {claim_steps(branches=branches)}
-    SELECT head.kind <> ALL (:kinds) AS is_unknown, changed.*,
+    WITH RECURSIVE {claim_steps(branches=branches, may_run=may_run)}
+    SELECT head.id AS met, head.limit_name, head.limit_key, head.priority AS level,
+        head.kind <> ALL (:kinds) AS is_unknown, changed.*,
         changed.id IS NOT NULL AS is_taken, head.crashes > 0 AS is_risky,
         (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut
     FROM head LEFT JOIN changed ON changed.id = head.id

@@ -33,7 +33,7 @@ SUCCEED = f"""
     FROM item
     WHERE job.id = item.id AND job.queue = item.queue AND job.token = item.token
         AND +job.host_id = :owner AND job.{CLAIMED}
-    RETURNING id, queue, host_id, has_children
+    RETURNING id, queue, host_id, has_children, limit_name, limit_key
 """
 
 # -- Postgres --------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ _STEPS = f"""
         UPDATE forge_jobs AS job
         {SET}
         FROM item WHERE job.id = item.id
-        RETURNING job.id, job.queue, job.host_id, job.has_children
+        RETURNING job.id, job.queue, job.host_id, job.has_children, job.limit_name, job.limit_key
     )
 """
 

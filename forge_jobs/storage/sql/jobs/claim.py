@@ -26,9 +26,13 @@ from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
 from forge_jobs.storage.sql.hot import claim as hot
+from forge_jobs.storage.sql.hot.permits import Limited, Permits, with_limits
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 CLAIMED_COUNTER = "claimed"
+
+_LOOKS = 10
+"""How often one claim looks for due jobs again, after some were put on hold or became ready."""
 
 _UNREADABLE_PAGES = 5
 """How often one claim sets unreadable jobs aside, and looks again for jobs behind them."""
@@ -43,11 +47,15 @@ _SHAPES = Shapes([jobs.c[name] for name in CLAIMED_WITH])
 def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     """See ``Flavor.claim``."""
     worker_ids = demand.worker_ids
-    if demand.limit < 1 or not _is_open(tx, queue, lease):
+    gate = open_gate(tx, queue, lease) if demand.limit >= 1 else None
+    if gate is None:
         return Picked([], is_cut=False)
-    search = _Search(tx, queue, demand)
-    search.run()
-    picked = search.picked
+    if gate.is_limited:
+        picked, is_cut = _within_limits(tx, queue, demand)
+    else:
+        search = _Search(tx, queue, demand)
+        search.run()
+        picked, is_cut = search.picked, search.is_cut
     if picked:
         tx.rows(
             _TAKE,
@@ -60,7 +68,37 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
             },
         )
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(picked))
-    return Picked(picked, search.is_cut)
+    return Picked(picked, is_cut)
+
+
+def _within_limits(tx: Tx, queue: str, demand: Demand) -> tuple[list[JobRow], bool]:
+    """Return the jobs to take, and whether more are due, in a queue that has limits."""
+    permits = Permits(tx, queue, demand.limit)
+    search = _Search(tx, queue, demand)
+    picked, is_cut = search.picked, True
+    for _ in range(_LOOKS):
+        search = _Search(tx, queue, demand)
+        search.run()
+        met = with_limits(tx, [row.id for row in search.picked])
+        if permits.admit(met):
+            picked, is_cut = search.picked, search.is_cut
+            break
+        picked = _decided(permits, search.picked, met)
+        if permits.is_spent:
+            break
+    permits.finish({row.id for row in picked})
+    return picked, is_cut
+
+
+def _decided(permits: Permits, rows: Sequence[JobRow], met: Sequence[Limited]) -> list[JobRow]:
+    """Return the rows that may be taken, up to the first one about which nothing is known yet."""
+    found: list[JobRow] = []
+    for row, limited in zip(rows, met, strict=True):
+        if permits.may_take(limited):
+            found.append(row)
+        elif row.id not in permits.parked:
+            break
+    return found
 
 
 def next_due_in(tx: Tx, queue: str) -> timedelta | None:
@@ -76,19 +114,21 @@ def next_due_in(tx: Tx, queue: str) -> timedelta | None:
 _BELOW_ALL = -(2**31)
 
 
-def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
+def open_gate(tx: Tx, queue: str, lease: PodLease) -> Any:
+    """Return what is known of the queue, None where the pod may not claim."""
     gates = tx.rows(_GATE, {"queue": queue, "host": lease.host_id})
     if not gates:
-        return False
+        return None
     [gate] = gates
     now = tx.now
-    return (
+    is_open = (
         gate.epoch == lease.epoch
         and number_or(gate.lease_until, 0) > now
         and not gate.paused
         # An unreadable cool-down counts as none, as in the state of the queue.
         and number_or(gate.cooldown_until, 0) <= now
     )
+    return gate if is_open else None
 
 
 _START: dict[str, Any] = {"after_run_at": hot.EARLIEST, "after_id": ""}

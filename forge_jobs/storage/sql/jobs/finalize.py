@@ -59,6 +59,7 @@ _CURRENT = (
         jobs.c.result_ttl_us,
         jobs.c.result_expires_at,
         jobs.c.errors,
+        *(jobs.c.limit_name, jobs.c.limit_key),
     )
     .where(one_of(jobs.c.id, "ids"))
     # In id order, as every write of many jobs, so that two of them never wait for each other.
@@ -162,13 +163,12 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
         done = {row.id for row in ended}
         rest = [item for item in rest if item[0].job_id not in done]
         rows, kept = _not_ended(tx, rest)
-    told: dict[str, JobStatus] = {}
+    told = {row.id: JobStatus.DONE for row in ended if row.has_children}
     counts: dict[tuple[str, str], int] = {}
     for row in ended:
         counted_as = row.queue, row.host_id
         counts[counted_as] = counts.get(counted_as, 0) + 1
-        if row.has_children:
-            told[row.id] = JobStatus.DONE
+        tx.free(row.queue, row.limit_name, row.limit_key)
     for (queue, host_id), count in counts.items():
         tx.count(queue, Cause.SUCCEEDED, host_id, by=count)
     if told:
@@ -317,13 +317,13 @@ class _Batch:
     def add(self, claim: Claim, row: JobRow, wished: Transition) -> None:
         tx = self._tx
         transition = self._in_force(row, wished)
-        status, cause = transition.status, transition.cause
-        run_at = row.run_at
+        status, cause, run_at = transition.status, transition.cause, row.run_at
         if status not in TERMINAL:
             run_at = _due_again(row, transition.delay, tx.now)
         self.ended.add(claim)
         self._rows.append((row, status))
         tx.count(row.queue, cause, row.host_id)
+        tx.free(row.queue, row.limit_name, row.limit_key)
         if transition.cooldown is not None:
             self._cooldowns.append((row.queue, transition.cooldown))
         if status not in TERMINAL and run_at <= tx.now:

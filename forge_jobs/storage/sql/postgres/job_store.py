@@ -91,7 +91,7 @@ class PostgresJobStore(SqlJobStore):
             return await super().exchange(queue, finalizations, demand, lease)
         answer = exchanges.answer(rows, lease.host_id)
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
-        if not rest:
+        if not rest and (not answer.is_limited or demand.limit < 1):
             claimed = answer.claimed
             saw_all = self._cursors.note(
                 queue,

@@ -48,7 +48,7 @@ def _take_due(
     for job in world.due(name):
         if job.request.kind in demand.kinds and len(taken) < demand.limit:
             worker_id = demand.worker_ids[len(taken)] if len(taken) < len(demand.worker_ids) else ""
-            if job.crashes and not worker_id:
+            if (job.crashes and not worker_id) or world.is_full(job):
                 continue
             size += len(job.payload.encode())
             if taken and size > demand.max_bytes:

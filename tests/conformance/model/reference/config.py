@@ -1,6 +1,6 @@
 """Settings of queues, pauses, cool-downs and rate limits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import gcd
 from typing import Any
@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.queues import (
+    LimitState,
     QueueChange,
     QueueSettings,
     QueueState,
@@ -81,6 +82,29 @@ class ReferenceConfig:
 
     def queues(self) -> list[QueueState]:
         return [self._world.queue_state(q) for _, q in sorted(self._world.queues.items())]
+
+    # -- limits by key
+
+    def ensure_limits(self, queue: str, limits: Mapping[str, int]) -> None:
+        for name, at_most in limits.items():
+            before = self._world.limits.get((queue, name))
+            if before is None or not before.overridden:
+                self._set_limit(queue, name, at_most, by_hand=False)
+
+    def set_limit(self, queue: str, name: str, at_most: int) -> None:
+        self._set_limit(queue, name, at_most, by_hand=True)
+
+    def _set_limit(self, queue: str, name: str, at_most: int, *, by_hand: bool) -> None:
+        self._world.declare(queue)
+        state = LimitState(queue=queue, name=name, at_most=at_most, overridden=by_hand)
+        self._world.limits[queue, name] = state
+
+    def delete_limit(self, queue: str, name: str) -> None:
+        if self._world.limits.pop((queue, name), None) is None:
+            raise NotFound(f"there is no limit {name!r}")
+
+    def limits(self) -> list[LimitState]:
+        return [state for _, state in sorted(self._world.limits.items())]
 
     # -- rate limits: ``capacity`` shares leak out each microsecond, ``period`` of them are a token
 

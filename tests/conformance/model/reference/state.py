@@ -25,7 +25,7 @@ from forge_jobs.model.letters import Letter
 from forge_jobs.model.pod_requests import PodRequest
 from forge_jobs.model.processes import Pod, PodGauges, PodLease, Slots
 from forge_jobs.model.progress import LogLine, Progress
-from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
+from forge_jobs.model.queues import LimitState, QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.series import FlowSample
 from forge_jobs.model.transitions import Handover
@@ -194,6 +194,8 @@ class ModelJob:
             held_by=tuple(sorted(p for p, state in waits.items() if state is EdgeState.HELD)),
             rate_limit=self.rate_limit if self.cause is Cause.RATE_LIMITED else None,
             follow_up=self.follow_up,
+            limit_name=request.limit_name,
+            limit_key=request.limit_key,
         )
 
 
@@ -269,6 +271,7 @@ class World:
     pod_requests: list[PodRequest] = field(default_factory=list)
     buckets: dict[str, ModelBucket] = field(default_factory=dict)
     rate_keys: dict[tuple[str, str], ModelBucket] = field(default_factory=dict)
+    limits: dict[tuple[str, str], LimitState] = field(default_factory=dict)
     schedules: dict[str, ModelSchedule] = field(default_factory=dict)
     leader: ModelLeader | None = None
     counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)
@@ -310,6 +313,8 @@ class World:
         """Void the declarations of pods whose lease has run out."""
         del self.queues[queue.name]
         self.forgotten.add(queue.name)
+        for key in [key for key in self.limits if key[0] == queue.name]:
+            del self.limits[key]
         for pod in self.pods.values():
             pod.slots.pop(queue.name, None)
 
@@ -369,6 +374,21 @@ class World:
         """Return the jobs that could be claimed, were their kinds known, in the order of claims."""
         found = [job for job in self.waiting(queue) if not self.is_expired(job)]
         return sorted(found, key=lambda job: (job.request.priority, job.due_at, job.id))
+
+    def is_full(self, job: ModelJob) -> bool:
+        """Return whether as many jobs of the job's limit and key run as may."""
+        request = job.request
+        limit = self.limits.get((job.queue, request.limit_name))
+        if limit is None or not request.limit_name:
+            return False
+        running = [
+            each
+            for each in self.of_queue(job.queue)
+            if each.status is JobStatus.IN_PROGRESS
+            and each.request.limit_name == request.limit_name
+            and each.request.limit_key == request.limit_key
+        ]
+        return len(running) >= limit.at_most
 
     def claimed(self, host_id: HostId | None = None) -> list[ModelJob]:
         return [

@@ -5,13 +5,13 @@
 local NEEDED = {
   queue = 'hash', slots = 'hash', lines = 'zset', held = 'zset', claimed = 'zset', owners = 'hash',
   started = 'zset', unique = 'hash', expiring = 'zset', handovers = 'zset', gone = 'zset',
-  letters = 'zset',
+  letters = 'zset', parks = 'zset',
 }
 local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 local OTHERS = {
   results = 'zset', minutes = 'zset', unfolded = 'zset', hours = 'zset', events = 'zset',
   errors = 'zset', error_hours = 'zset', flow_minutes = 'zset', flow_hours = 'zset',
-  unlocated = 'zset', barred = 'zset', flow_totals = 'hash',
+  unlocated = 'zset', barred = 'zset', flow_totals = 'hash', at_most = 'hash',
 }
 local OF_FLEET = {
   queues = 'set', pods = 'zset', leader = 'hash', schedules = 'hash', due = 'zset', outbox = 'hash',
@@ -36,6 +36,10 @@ local function look_at_lines(found, base)
   local letters = redis.pcall('ZRANGE', base .. ':letters', 0, -1)
   for _, to in ipairs(letters) do
     look(found, base, 'letters:' .. to, 'zset', true)
+  end
+  local permits = redis.pcall('ZRANGE', base .. ':parks', 0, -1)
+  for _, permit in ipairs(permits) do
+    look(found, base, 'parked:' .. permit, 'zset', true)
   end
   local hosts = redis.pcall('HKEYS', base .. ':owners')
   for _, host in ipairs(hosts) do

@@ -23,7 +23,7 @@ local function handle(base)
         redis.call('HDEL', base .. ':queue', field)
       end
     end
-    redis.call('DEL', base .. ':slots', base .. ':flow_totals')
+    redis.call('DEL', base .. ':slots', base .. ':flow_totals', base .. ':at_most', base .. ':parks')
     move_version(base)
     wake('beat')
     wake('fleet')

@@ -20,7 +20,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from forge_jobs.model.jobs import TERMINAL, JobStatus
+from forge_jobs.model.jobs import TERMINAL, Hold, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of
@@ -89,7 +89,7 @@ _DUE = union_all(
 )
 _HELD = (
     select(jobs.c.queue, func.count())
-    .where(one_of(jobs.c.queue, "names"), text("hold IS NOT NULL"))
+    .where(one_of(jobs.c.queue, "names"), text("hold IS NOT NULL"), jobs.c.hold != Hold.LIMIT.value)
     .group_by(jobs.c.queue)
 )
 _RUNNING = (

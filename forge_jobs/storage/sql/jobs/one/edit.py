@@ -10,7 +10,7 @@ from forge_jobs.errors import Locked, NotFound
 from forge_jobs.model.edits import JobContent, changed_fields, check_editable
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
 from forge_jobs.model.unique.keys import REPLACED
 from forge_jobs.storage.sql.base.job_rows import encode_tags
 from forge_jobs.storage.sql.base.lists import one_of
@@ -50,13 +50,17 @@ def edit(tx: Tx, job_id: JobId, token: int, before: JobContent, after: JobConten
         detail=", ".join(changed),
     )
     append_events(tx, [event])
-    if job.status is not JobStatus.BLOCKED and job.hold is None and to_us(after.due_at) <= tx.now:
+    is_free = job.status is not JobStatus.BLOCKED and job.hold in {None, Hold.LIMIT}
+    if is_free and to_us(after.due_at) <= tx.now:
         tx.wake_queue(job.queue)
 
 
 def _values(job: Job, after: JobContent, changed: tuple[str, ...]) -> dict[str, Any]:
     """Return the columns to write. What is not changed stays byte for byte."""
     values: dict[str, Any] = {}
+    if job.hold is Hold.LIMIT:
+        # The place of the job is another one. The next claim sees whether there is room.
+        values["hold"] = None
     if "payload" in changed:
         values |= {"payload": after.payload, "fingerprint": _STAYS_A_REPEAT}
     if "due_at" in changed:

@@ -18,7 +18,7 @@ from forge_jobs.storage.sql.postgres.direct import Direct
 from forge_jobs.storage.sql.postgres.short.claim_cursors import Place
 
 _Row: Any = defstruct(
-    "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", *CLAIMED_WITH)
+    "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", "is_limited", *CLAIMED_WITH)
 )
 
 
@@ -43,6 +43,7 @@ class Answer(NamedTuple):
     :ivar walked: index entries passed, those of dead rows too
     :ivar first: the place of the first claim
     :ivar next_due_in: as in ``Exchange``
+    :ivar is_limited: the queue has limits, and nothing was claimed
     """
 
     ended: frozenset[str]
@@ -54,6 +55,7 @@ class Answer(NamedTuple):
     walked: int
     first: Place | None
     next_due_in: timedelta | None
+    is_limited: bool
 
 
 def values_of(
@@ -114,4 +116,5 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         walked=first.walked,
         first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
         next_due_in=next_due_in,
+        is_limited=first.is_limited,
     )

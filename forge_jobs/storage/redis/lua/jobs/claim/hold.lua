@@ -9,6 +9,7 @@ local function hold_line(base, line, most)
     local job = load(base, id)
     redis.call('ZREM', base .. ':ready:' .. line.name, id)
     if job then
+      free_permit(base, job.permit)
       redis.call('HSET', base .. ':j:' .. id, 'hold', 'unknown_kind')
       redis.call('ZADD', base .. ':held', job.run_at, id)
       redis.call('ZADD', base .. ':held:' .. line.kind, job.run_at, id)

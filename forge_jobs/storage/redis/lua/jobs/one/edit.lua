@@ -29,6 +29,12 @@ local function handle(base, request)
     return false
   end
   local before = load(base, id)
+  if before.hold == 'limit' then
+    -- The place of the job is another one. The next claim sees whether there is room.
+    leave_parked(base, before)
+  elseif not before.hold then
+    free_permit(base, before.permit)
+  end
   place(base, before, remove_ready, 'ZREM')
   if before.expires then
     redis.call('ZREM', base .. ':expiring', id)

@@ -3,6 +3,9 @@
 -- uses: jobs places terms filters seen visits stepping
 local function run_now(base, job)
   if job.run_at > now then
+    if job.hold == 'limit' then
+      leave_parked(base, job)
+    end
     if not job.hold then
       remove_ready(base, job)
     end

@@ -2,7 +2,7 @@
 -- Answers some jobs, for a sweep: { blocked jobs after this id, those of the status with this number after
 -- this id, how many of each at most, further blocked jobs }. Answers { id, parents and edges in turn } of
 -- each blocked job and the last of them, '' at the end. Then ids, the number of a status and the id to go
--- on from.
+-- on from, and whether any job waits for a limit.
 -- uses: jobs
 
 -- Names and edges in turn: no further job is read beyond.
@@ -32,15 +32,15 @@ local function handle(base, request)
       end
     end
   end
-  local ids = {}
+  local ids, parks = {}, redis.call('EXISTS', base .. ':parks') == 1
   for _ = 1, #STATUSES do
     for _, id in ipairs(after(base, STATUSES[number], id_after, limit - #ids)) do
       ids[#ids + 1] = id
     end
     if #ids == limit then
-      return { found, last, ids, number, ids[limit] }
+      return { found, last, ids, number, ids[limit], parks }
     end
     number, id_after = number % #STATUSES + 1, ''
   end
-  return { found, last, ids, number, '' }
+  return { found, last, ids, number, '', parks }
 end

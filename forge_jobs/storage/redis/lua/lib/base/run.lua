@@ -19,6 +19,9 @@ local function answered(base, request)
   else
     answer = redis.call('SMEMBERS', base .. ':queues')
   end
+  if at_end then
+    at_end(base)
+  end
   flush_writes()
   flush_owned(base)
   flush_counts(base)
@@ -41,6 +44,9 @@ local function apart(work, index, request)
     drop_writes()
   end
   flush_what_can_be()
+  if at_end then
+    pcall(at_end, base)
+  end
   flush_owned(base)
   flush_counts(base)
   return false

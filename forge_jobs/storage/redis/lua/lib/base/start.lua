@@ -19,8 +19,8 @@ end
 
 local now = ARGV[1] == '' and server_time() or tonumber(ARGV[1])
 
--- Some scripts set this function: see run.lua.
-local check -- luacheck: ignore 221
+-- Some scripts set these functions: see run.lua.
+local check, at_end -- luacheck: ignore 221
 
 -- Returns a stored whole number, `otherwise` where there is none, or one that this package never writes.
 local function whole(value, otherwise)

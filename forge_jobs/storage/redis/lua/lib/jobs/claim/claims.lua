@@ -22,6 +22,7 @@ local function remove_claims(base, jobs)
     if job.started then
       started[#started + 1] = id
     end
+    free_permit(base, job.permit, id)
   end
   call_many('ZREM', base .. ':claimed', claimed)
   call_many('ZREM', base .. ':started', started)

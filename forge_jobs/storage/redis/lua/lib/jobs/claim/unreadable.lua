@@ -16,6 +16,7 @@ local function set_aside(base, id, kind)
     redis.call('ZADD', base .. ':gone', now, id)
     return 'its record is gone'
   end
+  free_permit(base, read_fields(key, 'permit')[1])
   put_on_hold(base, id, kind)
   local held = redis.pcall('HSET', key, 'hold', 'unreadable', 'more', '1')
   if type(held) == 'table' and held.err then

@@ -14,6 +14,9 @@ local function write_own(base, job, key)
     redis.call('HSET', base .. ':unique', job.place, job.id)
     later('ZADD', base .. ':key:' .. job.place, 0, job.id)
   end
+  if job.permit then
+    redis.call('HSET', key, 'permit', job.permit, 'more', '1')
+  end
   if job.follows then
     note_children(base, job.follows, { job.id, base:match('{(.*)}') .. ' continue' })
   elseif job.mode == 'cooldown' then
@@ -26,7 +29,7 @@ local function write(base, job)
   local fields = template.fields
   fields[2], fields[4] = job.parents and 'blocked' or 'pending', job.payload
   redis.call('HSET', key, unpack(fields))
-  if job.fingerprint or job.parents or job.key then
+  if job.fingerprint or job.parents or job.key or job.permit then
     write_own(base, job, key)
   end
 end

@@ -3,7 +3,7 @@
 local FIELDS = {
   'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',
   'token', 'settled', 'attempt', 'crashes', 'snoozes', 'requested', 'expires', 'result_ttl',
-  'started', 'beat', 'finished', 'group',
+  'started', 'beat', 'finished', 'group', 'permit',
 }
 
 local ENDED = { done = true, dead = true, cancelled = true }
@@ -22,36 +22,22 @@ local function load(base, id)
     settled = whole(v[13], 0), attempt = whole(v[14], 0), crashes = whole(v[15], 0),
     snoozes = whole(v[16], 0), requested = whole(v[17]), expires = whole(v[18]),
     result_ttl = whole(v[19]), started = whole(v[20]), beat = whole(v[21], 0), finished = whole(v[22]),
+    permit = v[24] or nil,
   }
-end
-
-local function line_of(job)
-  return job.priority .. (job.crashes > 0 and ' c ' or ' n ') .. job.kind
-end
-
-local function add_ready(base, job)
-  local line = line_of(job)
-  redis.call('ZADD', base .. ':ready:' .. line, job.run_at, job.id)
-  redis.call('ZADD', base .. ':lines', 'LT', line_score(job.priority, job.run_at), line)
-end
-
-local function remove_ready(base, job)
-  local line = line_of(job)
-  local key = base .. ':ready:' .. line
-  if redis.call('ZREM', key, job.id) == 1 and redis.call('EXISTS', key) == 0 then
-    redis.call('ZREM', base .. ':lines', line)
-  end
 end
 
 -- Takes the job out of all indexes of waiting jobs, before run_at, crashes or hold of the job change.
 local function stop_waiting(base, job)
-  if job.hold then
+  if job.hold == 'limit' then
+    leave_parked(base, job)
+  elseif job.hold then
     redis.call('ZREM', base .. ':held', job.id)
     redis.call('ZREM', base .. ':held:' .. job.kind, job.id)
     redis.call('HDEL', base .. ':j:' .. job.id, 'hold')
     job.hold = nil
   elseif job.status ~= 'blocked' then
     remove_ready(base, job)
+    free_permit(base, job.permit)
   end
   if job.expires then
     redis.call('ZREM', base .. ':expiring', job.id)

@@ -40,6 +40,7 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
     verdicts[index] = judge(job, item[END.token], item[END.host] or owner, mode, stale_after)
     if mode == 'revive' and not (job and job.status == 'in_progress') then
       forget_claim(base, id)
+      free_permit(base, job and job.permit, id)
       relist(base, job)
     end
   end

@@ -30,7 +30,7 @@ local function content_fields(request, due)
   }
   for name, value in pairs({
     requested = (template.run_at or template.delay) and run_at, expires = template.expires,
-    tags = template.tags, result_ttl = template.result_ttl,
+    tags = template.tags, result_ttl = template.result_ttl, permit = request.permit,
   }) do
     if value then
       fields[#fields + 1], fields[#fields + 2] = name, value
@@ -46,11 +46,11 @@ local function give(base, job, request)
     redis.call('ZREM', list, job.id)
   end
   redis.call('DEL', base .. ':ckpt:' .. job.id) -- Of the content before.
-  redis.call('HDEL', key, 'requested', 'expires', 'tags', 'result_ttl')
+  redis.call('HDEL', key, 'requested', 'expires', 'tags', 'result_ttl', 'permit')
   redis.call('HSET', key, unpack(content_fields(request, job.due)))
   redis.call('HSETNX', key, 'fingerprint', REPLACED)
   job.kind, job.priority, job.run_at = template.kind, template.priority, job.due
-  job.tags, job.expires = template.tags, template.expires
+  job.tags, job.expires, job.permit = template.tags, template.expires, request.permit
   for _, list in ipairs(shared_lists(base, job)) do
     redis.call('ZADD', list, 0, job.id)
   end

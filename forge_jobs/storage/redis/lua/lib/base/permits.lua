@@ -1,0 +1,28 @@
+-- Limits by key. A permit is the name of a limit and a key of it: 'name\nkey'. The jobs in progress count,
+-- which are in 'using:<permit>'. Jobs of a full permit are on hold, in 'parked:<permit>', out of the lines. Of
+-- these at least as many stand ready as there is room: see openings.lua. Goes with lines.lua. Few functions,
+-- since each run of a script makes them all.
+
+-- Returns how many more jobs of the permit may be in progress. Without a limit any number. Beside a key of
+-- another type none: the jobs wait until the key is back.
+local function room_of(base, permit)
+  local stored = read_record('HGET', base .. ':at_most', string.match(permit, '^[^\n]*'))
+  local used = read_record('ZCARD', base .. ':using:' .. permit)
+  if stored == nil or used == nil then
+    return 0
+  end
+  return whole(stored and string.match(stored, '^%d+'), math.huge) - used
+end
+
+-- A job on hold stands among those of the permit by priority, due time and id: the format of these.
+local PARKED = '%010.0f%016.0f%s'
+
+local function leave_parked(base, job)
+  local key = base .. ':parked:' .. job.permit
+  redis.call('ZREM', key, string.format(PARKED, job.priority + 2 ^ 31, job.run_at, job.id))
+  if redis.call('EXISTS', key) == 0 then
+    redis.call('ZREM', base .. ':parks', job.permit)
+  end
+  redis.call('HDEL', base .. ':j:' .. job.id, 'hold')
+  job.hold = nil
+end

@@ -1,0 +1,128 @@
+"""Bugs of limits by key, with the test that catches each. Redis has its own in ``permit_bugs``."""
+
+from tests.meta.bugs import Bug, Edit
+
+_SUITE = "tests/conformance/test_limits_by_key.py::test_"
+_SQL = "storage/sql/"
+
+
+def _bug(name: str, module: str, old: str, new: str, test: str, backend: str = "sqlite") -> Bug:
+    edit = Edit(f"forge_jobs/{module}.py", old, new)
+    return Bug(f"limit: {name}", (f"{_SUITE}{test}",), (edit,), backend)
+
+
+_ENDS = "any_end_of_a_claim_makes_room_for_the_next_job"
+_EACH = "of_each_key_as_many_jobs_run_as_the_limit_says"
+
+LIMIT_BUGS = [
+    _bug(
+        "running jobs are not counted",
+        f"{_SQL}hot/permits",
+        "self._at_most.get(row.name, _ANY) - row.used",
+        "self._at_most.get(row.name, _ANY)",
+        "many_callers_at_once_never_pass_a_limit",
+    ),
+    _bug(
+        "an end opens nothing",
+        f"{_SQL}base/transaction",
+        "            self._freed[queue, limit_name, limit_key] = None\n",
+        "            pass\n",
+        _ENDS,
+    ),
+    _bug(
+        "a plain success opens nothing",
+        f"{_SQL}jobs/finalize",
+        "counts.get(counted_as, 0) + 1\n"
+        "        tx.free(row.queue, row.limit_name, row.limit_key)\n",
+        "counts.get(counted_as, 0) + 1\n",
+        _ENDS,
+    ),
+    _bug(
+        "a lapse, a failure and a hand-back open nothing",
+        f"{_SQL}jobs/finalize",
+        "        tx.count(row.queue, cause, row.host_id)\n"
+        "        tx.free(row.queue, row.limit_name, row.limit_key)\n",
+        "        tx.count(row.queue, cause, row.host_id)\n",
+        _ENDS,
+    ),
+    _bug(
+        "another number opens nothing",
+        f"{_SQL}config/limits",
+        "    for name in changed:\n        _reopen(tx, queue, name)\n",
+        "",
+        "a_raised_limit_lets_the_next_jobs_run_and_a_lowered_one_stops_none",
+    ),
+    _bug(
+        "jobs on hold become ready in another order",
+        f"{_SQL}hot/permits",
+        "    .order_by(jobs.c.priority, jobs.c.run_at, jobs.c.id)\n",
+        "    .order_by(jobs.c.priority, jobs.c.run_at.desc(), jobs.c.id)\n",
+        "jobs_of_a_key_start_in_the_order_of_the_queue",
+    ),
+    _bug(
+        "an expired job takes the place of the next one",
+        f"{_SQL}hot/permits",
+        "        text(PARKED),\n        _unexpired,\n",
+        "        text(PARKED),\n",
+        "expired_jobs_on_hold_take_no_place",
+    ),
+    _bug(
+        "an opening is closed while jobs wait and the key has room",
+        f"{_SQL}hot/permits",
+        "                gone += ids[1:]\n",
+        "                gone += ids\n",
+        "a_job_that_was_made_ready_and_goes_keeps_no_other_waiting",
+    ),
+    _bug(
+        "an end that opens a key wakes no pod",
+        f"{_SQL}base/transaction",
+        "            self.wake_queues(self.write_freed())\n",
+        "            self.write_freed()\n",
+        "whatever_makes_room_wakes_the_queue",
+    ),
+    _bug(
+        "a job of a full key stays in the index of ready jobs",
+        f"{_SQL}hot/permits",
+        '        self._tx.execute(_PARK, {"ids": list(ids)})\n',
+        "",
+        "jobs_of_a_full_key_wait_on_hold_and_others_pass",
+    ),
+    _bug(
+        "a limit counts over all queues",
+        f"{_SQL}hot/permits",
+        '_OF_KEY = """queue = :queue AND limit_name',
+        '_OF_KEY = """:queue = :queue AND limit_name',
+        "a_limit_counts_within_its_queue",
+    ),
+    _bug(
+        "code takes the place of an operator's number",
+        f"{_SQL}config/limits",
+        "(not stored[name].overridden and stored[name].at_most != at_most)",
+        "(stored[name].at_most != at_most)",
+        "code_declares_a_limit_and_an_operators_number_stays",
+    ),
+    _bug(
+        "on Postgres the statement of plain queues claims from a queue with limits",
+        f"{_SQL}hot/exchange",
+        "            AND NOT (SELECT is_limited FROM limited)\n",
+        "",
+        _EACH,
+        "postgres",
+    ),
+    _bug(
+        "on Postgres claims of a queue do not wait for each other",
+        f"{_SQL}postgres/short/claims",
+        "    lock(tx, queue)\n",
+        "",
+        "many_callers_at_once_never_pass_a_limit",
+        "postgres",
+    ),
+    _bug(
+        "on Postgres a job that no limit holds is passed over",
+        f"{_SQL}postgres/short/claims",
+        "admitted = [row.id for row in mine if permits.may_take(row)]",
+        "admitted = [row.id for row in mine if row.id in permits.admitted]",
+        _EACH,
+        "postgres",
+    ),
+]
