@@ -22,13 +22,13 @@ PERMIT_BUGS: tuple[Bug, ...] = (
     _bug(
         "claims of the same step do not count",
         "lib/jobs/claim/taking",
-        "rooms[more.permit] - 1, nil",
-        "rooms[more.permit], nil",
+        "rooms[permit] - 1, nil",
+        "rooms[permit], nil",
     ),
     _bug(
         "the claim of a job does not count",
         "lib/jobs/claim/taking",
-        "    redis.pcall('ZADD', base .. ':using:' .. more.permit, now_text, entry.id)\n",
+        "    redis.pcall('ZADD', base .. ':using:' .. permit, now_text, entry.id)\n",
         "",
     ),
     _bug(

@@ -97,7 +97,7 @@ _MORTAL = (*_COUNTS, "act", "acted", "action", "ask", "asks", "rates", "rates_id
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
-) | {"permit"}
+)
 """Fields that a job with none of them need not be asked for."""
 _BOUNDS = 2**45 * 256
 _STATUSES = _ACTIVE | {"done", "dead", "cancelled"}

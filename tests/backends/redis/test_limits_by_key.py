@@ -84,10 +84,10 @@ async def test_a_limit_with_room_costs_few_commands(
     storage: Storage, client: Redis, lease: PodLease
 ) -> None:
     size = 100
-    tagged = [new_job(tags=("t",)) for _ in range(size)]
-    await cost_of(client, storage, lease, tagged)  # the scripts are known from here on
-    without = await cost_of(client, storage, lease, [new_job(tags=("t",)) for _ in range(size)])
-    limited = [new_job(tags=("t",), limit_name=NAME, limit_key=f"{n}") for n in range(size)]
+    # The scripts are known from here on.
+    await cost_of(client, storage, lease, [new_job() for _ in range(size)])
+    without = await cost_of(client, storage, lease, [new_job() for _ in range(size)])
+    limited = [new_job(limit_name=NAME, limit_key=f"{n}") for n in range(size)]
     costs = await cost_of(client, storage, lease, limited)
     # The permit is written with the job, read and used at the claim, and left at the end.
     more = [(after - before) / size for before, after in zip(without, costs, strict=True)]

@@ -2,13 +2,14 @@
 
 -- Returns the job, nil when there is none. Of a plain job only what the end needs.
 local function load_to_end(base, id)
-  local values = read_fields(base .. ':j:' .. id, 'status', 'token', 'host', 'more')
+  local values = read_fields(base .. ':j:' .. id, 'status', 'token', 'host', 'more', 'permit')
   if values[4] or values[1] ~= 'in_progress' then
     return load(base, id)
   end
   return {
     id = id, is_plain = true, status = 'in_progress', token = whole(values[2], 0),
     token_text = values[2], host = values[3], settled = 0, attempt = 1, crashes = 0, snoozes = 0,
+    permit = values[5],
   }
 end
 

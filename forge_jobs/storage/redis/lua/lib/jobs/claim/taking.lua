@@ -2,18 +2,18 @@
 
 local MORE = {
   'status', 'attempt', 'crashes', 'snoozes', 'tags', 'schedule', 'cancel', 'expires', 'started',
-  'finished', 'snoozed', 'permit',
+  'finished', 'snoozed',
 }
 local NOTHING_MORE = { status = 'pending', attempt = 0 }
 
 -- Returns what a job has that is not plain, without the attempt when a number cannot be read.
 local function read_more(key)
   local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished,
-    snoozed, permit = unpack(redis.call('HMGET', key, unpack(MORE)))
+    snoozed = unpack(redis.call('HMGET', key, unpack(MORE)))
   attempt, crashes, snoozes = whole(attempt or 0), whole(crashes or 0), whole(snoozes or 0)
   return {
     status = status or 'pending', attempt = crashes and snoozes and attempt, expires = expires,
-    has_run = started or finished, permit = permit,
+    has_run = started or finished,
     shown = {
       (attempt or 0) + 1, crashes, snoozes, tags or '', schedule or '', cancel and true or false,
       snoozed or '',
@@ -31,12 +31,13 @@ local function take(base, entry, host, worker, room)
   if permit and is_full(base, entry, permit) then
     return 'full'
   end
-  local values = read_fields(key, 'payload', 'doc', 'token', 'enqueued', 'more')
+  local values = read_fields(key, 'payload', 'doc', 'token', 'enqueued', 'more', 'permit')
   local payload, doc, token, enqueued = values[1], values[2], whole(values[3]), values[4]
+  permit = values[6]
   local more = values[5] and read_more(key) or NOTHING_MORE
   if not (payload and doc and enqueued and token and more.attempt) then
     return nil
-  elseif more.permit and is_full(base, entry, more.permit) then
+  elseif permit and is_full(base, entry, permit) then
     return 'full'
   elseif room and #payload > room then
     return false
@@ -53,9 +54,9 @@ local function take(base, entry, host, worker, room)
   if more.expires then
     redis.call('ZREM', base .. ':expiring', entry.id)
   end
-  if more.permit then
-    redis.pcall('ZADD', base .. ':using:' .. more.permit, now_text, entry.id)
-    rooms[more.permit], made_ready[entry.id] = rooms[more.permit] - 1, nil
+  if permit then
+    redis.pcall('ZADD', base .. ':using:' .. permit, now_text, entry.id)
+    rooms[permit], made_ready[entry.id] = rooms[permit] - 1, nil
   end
   return {
     entry.id, line.kind, payload, doc, token, line.priority, entry.run_at, enqueued,

@@ -15,7 +15,7 @@ local function write_own(base, job, key)
     later('ZADD', base .. ':key:' .. job.place, 0, job.id)
   end
   if job.permit then
-    redis.call('HSET', key, 'permit', job.permit, 'more', '1')
+    redis.call('HSET', key, 'permit', job.permit)
   end
   if job.follows then
     note_children(base, job.follows, { job.id, base:match('{(.*)}') .. ' continue' })
