@@ -109,6 +109,8 @@ class Letters(Lives):
         assert not left, "no claim brings a due job of an open queue"
         self.letters_come_in_parts(len(self.world.letters) - written)
         self.operate("delete", *(each.id for each in large))
+        # Never stored again: of their letters not all would fit into one answer.
+        self.requests = [each for each in self.requests if each.id not in {one.id for one in large}]
 
     @rule(not_to=st.sampled_from([(), QUEUES, QUEUES[:1]]))
     def look_at_letters(self, not_to: tuple[str, ...]) -> None:
