@@ -25,16 +25,15 @@ LIMIT_BUGS = [
     _bug(
         "an end opens nothing",
         f"{_SQL}base/transaction",
-        "            self._freed[queue, limit_name, limit_key] = None\n",
+        "            self.freed[queue, limit_name, limit_key] = None\n",
         "            pass\n",
         _ENDS,
     ),
     _bug(
         "a plain success opens nothing",
         f"{_SQL}jobs/finalize",
-        "counts.get(counted_as, 0) + 1\n"
-        "        tx.free(row.queue, row.limit_name, row.limit_key)\n",
-        "counts.get(counted_as, 0) + 1\n",
+        "row.host_id] += 1\n        if row.limit_name is not None:\n",
+        "row.host_id] += 1\n        if False:\n",
         _ENDS,
     ),
     _bug(

@@ -21,6 +21,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.problems.conftest import HOUR, MINUTE, SECOND, Fleet
 from tests.support.factories import (
     QUEUE,
+    claim,
     claim_one,
     dead,
     done,
@@ -124,6 +125,19 @@ async def _rate_limited(stage: Stage) -> Told:
     assert await finish(stage.storage, claimed, rate_limited(HOUR))
     await stage.event(EventKind.RETRIED, claimed.claim.job_id)
     return Told(claimed.claim.job_id, since)
+
+
+async def _limited(stage: Stage) -> Told:
+    await stage.storage.config.ensure_limits(QUEUE, {"api": 1})
+    lease = await stage.fleet.start()
+    await stage.job(limit_name="api")
+    since = stage.later()
+    job_id = await stage.job(limit_name="api")
+    await claim_one(stage.storage, lease)
+    await claim(stage.storage, lease)
+    [job] = (await stage.storage.jobs.get([job_id])).values()
+    assert job.hold is Hold.LIMIT
+    return Told(job_id, since)
 
 
 async def _key_missing(stage: Stage) -> Told:
@@ -263,6 +277,7 @@ STAGES: dict[Reason, Callable[[Stage], Awaitable[Told]]] = {
     Reason.NOT_DUE: _not_due,
     Reason.WAITS_FOR_RETRY: _retry,
     Reason.RATE_LIMITED: _rate_limited,
+    Reason.LIMITED: _limited,
     Reason.KEY_MISSING: _key_missing,
     Reason.PAUSED: _paused,
     Reason.COOLING_DOWN: _cooling,

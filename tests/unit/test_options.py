@@ -56,7 +56,7 @@ def test_the_options_of_type_checkers_are_those_of_a_handler() -> None:
     ("options", "says"),
     [
         ({"prioritty": 1}, "kind: prioritty: is not an option of job; did you mean priority?"),
-        ({"colour": 1}, "kind: colour: is not an option of job; give one of aliases, enqueue_mid"),
+        ({"colour": 1}, "kind: colour: is not an option of job; give one of aliases, concurrency"),
         ({"timeout": "1h"}, "kind: timeout: is a str; give seconds or a timedelta"),
         ({"keep_result": "no"}, "kind: keep_result: is a str; give True or False"),
         ({"max_crashes": "3"}, "kind: max_crashes: is a str; give a whole number"),

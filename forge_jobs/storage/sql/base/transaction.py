@@ -135,7 +135,8 @@ class Tx:
         self._part = part
         self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: dict[str, None] = {}
-        self._freed: dict[Key, None] = {}
+        self.freed: dict[Key, None] = {}
+        """Keys of limits of which claims have ended. See :meth:`free`."""
 
     now = _Now()
     """The store's time in microseconds, the same for the whole call."""
@@ -184,11 +185,11 @@ class Tx:
         """Note that a claim of a job has ended: its limit may have room for another one."""
         # Values that are no text are of a spoilt record.
         if isinstance(limit_name, str) and isinstance(limit_key, str):
-            self._freed[queue, limit_name, limit_key] = None
+            self.freed[queue, limit_name, limit_key] = None
 
     def write_freed(self) -> frozenset[str]:
         """Write what was freed so far, for the next claims, and return the queues."""
-        freed, self._freed = self._freed, {}
+        freed, self.freed = self.freed, {}
         if freed:
             names = ("queue", "limit_name", "limit_key")
             self.put(_ADD_OPENING, [dict(zip(names, key, strict=True)) for key in freed])
@@ -227,7 +228,7 @@ class Tx:
     def finish(self) -> list[tuple[str, int]]:
         """Write the collected counts and signals. Return the raised topics with their sequence
         numbers."""
-        if self._freed:
+        if self.freed:
             self.wake_queues(self.write_freed())
         if self._counts:
             self._write_counts()

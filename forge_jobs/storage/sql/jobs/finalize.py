@@ -164,11 +164,11 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
         rest = [item for item in rest if item[0].job_id not in done]
         rows, kept = _not_ended(tx, rest)
     told = {row.id: JobStatus.DONE for row in ended if row.has_children}
-    counts: dict[tuple[str, str], int] = {}
+    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
     for row in ended:
-        counted_as = row.queue, row.host_id
-        counts[counted_as] = counts.get(counted_as, 0) + 1
-        tx.free(row.queue, row.limit_name, row.limit_key)
+        counts[row.queue, row.host_id] += 1
+        if row.limit_name is not None:
+            tx.free(row.queue, row.limit_name, row.limit_key)
     for (queue, host_id), count in counts.items():
         tx.count(queue, Cause.SUCCEEDED, host_id, by=count)
     if told:

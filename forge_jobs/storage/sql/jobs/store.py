@@ -118,9 +118,10 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
         def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
             settled = finalize.finalize(tx, finalizations) if finalizations else []
             # The claim of this call sees what the ends have freed.
-            freed = tx.write_freed()
+            freed = tx.write_freed() if tx.freed else frozenset[str]()
             picked = tx.flavor.claim(tx, queue, demand, lease)
-            tx.wake_queues(freed if not picked.rows else freed - {queue})
+            if freed:
+                tx.wake_queues(freed if not picked.rows else freed - {queue})
             next_due_in = timedelta(0) if picked.is_cut else None
             if len(picked.rows) < demand.limit and not picked.is_cut:
                 next_due_in = claim.next_due_in(tx, queue)
