@@ -173,8 +173,8 @@ RECORD_BUGS = [
     _bug(
         "an unreadable job is never tried again",
         f"{_SQL}fleet/pods.py",
-        "(Hold.UNKNOWN_KIND.value, Hold.UNREADABLE.value)",
-        "(Hold.UNKNOWN_KIND.value,)",
+        "        text(SET_ASIDE),\n",
+        "        text(SET_ASIDE), jobs.c.hold == 'unknown_kind',\n",
     ),
     _bug(
         "an unreadable job cannot be requeued",

@@ -251,6 +251,27 @@ async def test_jobs_of_kinds_that_others_know_are_passed_over_by_the_index(full:
     assert not found[0].scanned
 
 
+async def test_jobs_that_wait_for_a_limit_are_not_among_those_to_be_freed(full: str) -> None:
+    async with await open_storage(full) as storage, raw(full) as connection:
+        await register(storage)
+        await connection.execute(
+            "UPDATE forge_jobs SET hold = 'limit' WHERE id IN"
+            " (SELECT id FROM forge_jobs WHERE status = 'pending' LIMIT 5000)"
+        )
+        async with touched(storage) as found:
+            await storage.procs.free_held_jobs(1_000)
+            await register(storage)
+            with asked() as seen:
+                assert (await storage.jobs.counts([QUEUE]))[QUEUE].held == 0
+        await connection.execute("UPDATE forge_jobs SET hold = NULL WHERE hold = 'limit'")
+        plans = [
+            await connection.fetch(f"EXPLAIN {text}", [QUEUE]) for text in seen if "hold IN" in text
+        ]
+    assert max(each.walked + each.scanned for each in found[:2]) <= 100
+    assert plans
+    assert "forge_jobs_set_aside" in str(plans)
+
+
 async def test_statements_planned_for_an_empty_table_are_good_for_a_full_one(
     tmp_path: Path,
 ) -> None:

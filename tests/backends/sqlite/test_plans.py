@@ -125,6 +125,9 @@ async def test_claims_and_ends_of_claims_never_scan_the_jobs(storage: Storage) -
         ("expire", "forge_jobs_expiring (expires_at"),
         ("cleanup", "forge_jobs_finished (queue=? AND status=?"),
         ("beat", "forge_jobs_owned (host_id=?)"),
+        # Not among jobs that wait for a limit, of which there may be 100,000.
+        ("held", "forge_jobs_set_aside (queue=?)"),
+        ("to be freed", "SCAN forge_jobs USING INDEX forge_jobs_set_aside"),
     ],
 )
 async def test_each_look_at_the_jobs_has_its_index(storage: Storage, verb: str, index: str) -> None:
@@ -146,6 +149,10 @@ async def test_each_look_at_the_jobs_has_its_index(storage: Storage, verb: str, 
                 await storage.jobs.expire(10)
             case "cleanup":
                 await storage.jobs.cleanup(10)
+            case "held":
+                await storage.jobs.counts([QUEUE])
+            case "to be freed":
+                await register(storage)
             case _:
                 await storage.jobs.heartbeat(lease, [], LEASE)
     assert [plan for plan in of_jobs(found) if index in plan], found

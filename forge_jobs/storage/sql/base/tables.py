@@ -51,6 +51,9 @@ ACTIVE = "status IN ('blocked', 'pending', 'in_progress', 'failed')"
 CLAIMED = "status = 'in_progress'"
 FINISHED = "status IN ('done', 'dead', 'cancelled')"
 PARKED = "hold = 'limit'"
+SET_ASIDE = "hold IN ('unknown_kind', 'unreadable')"
+"""Held jobs without those that only wait for a limit, of which there may be 100,000."""
+
 LINKED = "link IN ('live', 'told')"
 
 
@@ -70,7 +73,9 @@ def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> In
 _job_index("ready", "queue", "priority", "run_at", "id", "kind", where=READY)
 # For claims that meet jobs of other pods' kinds.
 _job_index("ready_by_kind", "queue", "kind", "priority", "run_at", "id", where=READY)
+# For programs of a release before limits by key.
 _job_index("held", "queue", "kind", where="hold IS NOT NULL")
+_job_index("set_aside", "queue", "kind", where=SET_ASIDE)
 _job_index(
     "unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True
 )

@@ -19,7 +19,6 @@ from sqlalchemy import (
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import Hold
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import (
     Allocation,
@@ -41,6 +40,7 @@ from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import (
     CLAIMED,
     READY,
+    SET_ASIDE,
     handovers,
     jobs,
     pods,
@@ -95,9 +95,8 @@ _FORGET = delete(pods).where(*OF_LEASE)
 _HELD_OF_KINDS = (
     select(jobs.c.id, jobs.c.queue)
     .where(
-        text("hold IS NOT NULL"),
         # Another release may read what the last one could not.
-        jobs.c.hold.in_((Hold.UNKNOWN_KIND.value, Hold.UNREADABLE.value)),
+        text(SET_ASIDE),
         one_of(jobs.c.kind, "kinds"),
     )
     .limit(bindparam("at_most"))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, bindparam, text
 
+from forge_jobs.storage.sql.base.tables import SET_ASIDE
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.pods import SqlProcStore, free_held_jobs
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
@@ -11,16 +12,16 @@ from forge_jobs.storage.sql.postgres.direct import DirectScript
 
 # The kinds of held jobs are found by seeking from one to the next, however many jobs are held.
 _FREEABLE = text(
-    """
+    f"""
     WITH RECURSIVE met AS (
         (
             SELECT queue, kind FROM forge_jobs
-            WHERE hold IS NOT NULL ORDER BY queue, kind LIMIT 1
+            WHERE {SET_ASIDE} ORDER BY queue, kind LIMIT 1
         )
         UNION ALL
         SELECT further.queue, further.kind FROM met CROSS JOIN LATERAL (
             SELECT queue, kind FROM forge_jobs
-            WHERE hold IS NOT NULL AND (queue, kind) > (met.queue, met.kind)
+            WHERE {SET_ASIDE} AND (queue, kind) > (met.queue, met.kind)
             ORDER BY queue, kind LIMIT 1
         ) AS further
     )

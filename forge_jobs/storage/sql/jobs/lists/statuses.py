@@ -20,11 +20,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from forge_jobs.model.jobs import TERMINAL, Hold, JobStatus
+from forge_jobs.model.jobs import TERMINAL, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of
-from forge_jobs.storage.sql.base.tables import CLAIMED, READY, WAITING, jobs, queues
+from forge_jobs.storage.sql.base.tables import CLAIMED, READY, SET_ASIDE, WAITING, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 
 _QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
@@ -89,7 +89,7 @@ _DUE = union_all(
 )
 _HELD = (
     select(jobs.c.queue, func.count())
-    .where(one_of(jobs.c.queue, "names"), text("hold IS NOT NULL"), jobs.c.hold != Hold.LIMIT.value)
+    .where(one_of(jobs.c.queue, "names"), text(SET_ASIDE))
     .group_by(jobs.c.queue)
 )
 _RUNNING = (

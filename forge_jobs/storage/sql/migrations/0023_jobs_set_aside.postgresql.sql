@@ -1,0 +1,6 @@
+-- works-from: 1
+-- Jobs that are kept aside until a pod knows their kind or reads them. Those of limits are not among them.
+
+COMMENT ON COLUMN forge_jobs.hold IS 'Why a waiting job is kept from running: unknown_kind, unreadable or limit';
+
+CREATE INDEX CONCURRENTLY forge_jobs_set_aside ON forge_jobs (queue, kind) WHERE hold IN ('unknown_kind', 'unreadable');
