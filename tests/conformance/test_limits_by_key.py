@@ -362,14 +362,16 @@ async def test_many_callers_at_once_never_pass_a_limit(storage: Storage) -> None
     async def one_pod() -> None:
         lease = await register(storage, lease_for=HOUR)
         while len(ended) < len(ids):
-            for claimed in await claim(storage, lease, limit=2):
-                key = keys[claimed.claim.job_id]
-                running[key] += 1
-                if running[key] > 2:
-                    passed.append(key)
-                # Others claim meanwhile.
+            claims = await claim(storage, lease, limit=2)
+            # A claim counts from the answer on, until the end is sent: never for longer than in
+            # the store.
+            running.update(keys[each] for each in ids_of(claims))
+            passed.extend(key for key, count in running.items() if count > 2)
+            # Others claim meanwhile.
+            for claimed in claims:
                 await get_job(storage, claimed.claim.job_id)
-                running[key] -= 1
+            for claimed in claims:
+                running[keys[claimed.claim.job_id]] -= 1
                 await finish(storage, claimed, done())
                 ended.append(claimed.claim.job_id)
 
