@@ -156,13 +156,16 @@ def ends(claimed: Sequence[Any]) -> list[Finalization]:
     return [Finalization(each.claim, done()) for each in claimed]
 
 
+@pytest.mark.parametrize("limits", [{}, {"of other jobs": 1}])
 async def test_statements_and_commits_do_not_grow_with_the_batch(
     store: Storage,
     lease: PodLease,
     asked: Asked,
     backend: str,
+    limits: dict[str, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    await store.config.ensure_limits(QUEUE, limits)
     size = 1_000
     used: dict[str, tuple[int, int]] = {}
 

@@ -102,9 +102,9 @@ LIMIT_BUGS = [
     ),
     _bug(
         "on Postgres the statement of plain queues claims from a queue with limits",
-        f"{_SQL}hot/exchange",
-        "            AND NOT (SELECT is_limited FROM limited)\n",
-        "",
+        f"{_SQL}hot/claim",
+        "NOT ({IS_LIMITED})",
+        "true",
         _EACH,
         "postgres",
     ),

@@ -137,6 +137,8 @@ class Tx:
         self._topics: dict[str, None] = {}
         self.freed: dict[Key, None] = {}
         """Keys of limits of which claims have ended. See :meth:`free`."""
+        self.opened: frozenset[str] = frozenset()
+        """Queues with keys that this transaction has written for the next claims."""
 
     now = _Now()
     """The store's time in microseconds, the same for the whole call."""
@@ -193,6 +195,7 @@ class Tx:
         if freed:
             names = ("queue", "limit_name", "limit_key")
             self.put(_ADD_OPENING, [dict(zip(names, key, strict=True)) for key in freed])
+        self.opened |= {queue for queue, *_ in freed}
         return frozenset(queue for queue, *_ in freed)
 
     def wake_queue(self, queue: str) -> None:

@@ -14,17 +14,15 @@ from forge_jobs.storage.sql.base.tables import READY
 
 # -- Both ------------------------------------------------------------------------------------
 
-IS_LIMITED = """(
-    EXISTS (SELECT 1 FROM forge_limits WHERE queue = :queue)
-    OR EXISTS (SELECT 1 FROM forge_openings WHERE queue = :queue)
-)"""
-"""True where claims have to look at limits, or make jobs ready that a limit held back."""
+HAS_LIMITS = "EXISTS (SELECT 1 FROM forge_limits WHERE queue = :queue)"
+IS_OPENED = "EXISTS (SELECT 1 FROM forge_openings WHERE queue = :queue)"
+"""True where claims have to make jobs ready that a limit held back."""
 
 # -- SQLite ----------------------------------------------------------------------------------
 
 GATE = f"""
     SELECT pod.epoch, pod.lease_until, queue.paused, queue.cooldown_until,
-        {IS_LIMITED} AS is_limited
+        {HAS_LIMITS} AS has_limits, {IS_OPENED} AS is_opened
     FROM forge_pods AS pod
     JOIN forge_slots AS slot ON slot.host_id = pod.host_id AND slot.epoch = pod.epoch
     JOIN forge_queues AS queue ON queue.name = slot.queue
@@ -66,7 +64,8 @@ NEXT_DUE = f"""
 """The least ``run_at`` to come, looked up once for each priority in use. For both databases."""
 
 _AS_CLAIMED = {"token": "max(forge_jobs.token + 1, :now) AS token"}
-_READ = ", ".join(_AS_CLAIMED.get(name, f"forge_jobs.{name}") for name in CLAIMED_WITH)
+READ_WITH = (*CLAIMED_WITH, "limit_name", "limit_key")
+_READ = ", ".join(_AS_CLAIMED.get(name, f"forge_jobs.{name}") for name in READ_WITH)
 _DUE = f"""
     WHERE queue = :queue AND priority = :level AND run_at <= :now AND {READY}
         AND (expires_at IS NULL OR expires_at > :now)
@@ -119,7 +118,7 @@ _RETURNED = ", ".join(_BEFORE.get(name, f"job.{name}") for name in CLAIMED_WITH)
 # head:    the first due jobs of any kind in order, each locked when met. Jobs that another claim
 #          has locked are skipped.
 # known:   jobs of the head whose kind is known here. A job that may kill the process is never
-#          claimed beyond the workers.
+#          claimed beyond the workers. None where the head has a job of a limit: see permits.py.
 # taken:   as many of them as fit into the bytes of a call, and one at least of the whole call
 # used:    kinds of due jobs, all that the head or else the queue has
 # changed: each job looked up by the id alone, since all else about the job is being locked. So
@@ -238,12 +237,16 @@ def branches_for(kinds: frozenset[str]) -> int:
     return max(2, 1 << (len(kinds) - 1).bit_length())
 
 
+IS_LIMITED = f"EXISTS (SELECT 1 FROM head WHERE limit_name IS NOT NULL) AND {HAS_LIMITS}"
+"""True where the head has a job of a limit, in a queue that has limits."""
+
+
 def claim_steps(
     *,
     gate: str = "true",
     from_level: str = "true",
     from_time: str = "true",
-    may_run: str = "true",
+    may_run: str = f"NOT ({IS_LIMITED})",
     branches: int = 0,
 ) -> str:
     """Return the steps of a claim of ``:count`` jobs from ``:now`` on, without the final SELECT.
@@ -270,18 +273,26 @@ _MAY_RUN = "(limit_name IS NULL OR id = ANY (:admitted))"
 
 def alone(branches: int, *, is_limited: bool = False) -> str:
     """Return a claim without ends: the head, with the claims. Of a job that was not taken, only
-    whether the kind is known, and the limit.
+    whether the kind is known, and the limit. Nothing is taken where limits have to be looked at
+    (``is_limited``). One row in which no job was ``met`` says that there is none.
 
     :param branches: see :func:`claim_steps`
-    :param is_limited: of the jobs with a limit only those ``:admitted`` are taken
+    :param is_limited: find and take jobs in such queues too, but of those with a limit only
+        ``:admitted`` ones
     """
-    may_run = _MAY_RUN if is_limited else "true"
+    steps = (
+        claim_steps(branches=branches, may_run=_MAY_RUN)
+        if is_limited
+        else claim_steps(branches=branches, gate=f"NOT {IS_OPENED}")
+    )
     return f"""
-    WITH RECURSIVE {claim_steps(branches=branches, may_run=may_run)}
-    SELECT head.id AS met, head.limit_name, head.limit_key, head.priority AS level,
+    WITH RECURSIVE {steps}
+    SELECT is_opened OR {IS_LIMITED} AS is_limited,
+        head.id AS met, head.limit_name, head.limit_key, head.priority AS level,
         head.kind <> ALL (:kinds) AS is_unknown, changed.*,
         changed.id IS NOT NULL AS is_taken, head.crashes > 0 AS is_risky,
         (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut
-    FROM head LEFT JOIN changed ON changed.id = head.id
+    FROM (SELECT {IS_OPENED} AS is_opened) AS queue
+        LEFT JOIN head ON true LEFT JOIN changed ON changed.id = head.id
     ORDER BY head.priority, head.run_at, head.id
     """

@@ -5,7 +5,7 @@ SQLite does the same by the statements of ``finalize.py`` and ``claim.py`` in on
 
 from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.tables import READY
-from forge_jobs.storage.sql.hot.claim import EARLIEST, IS_LIMITED, claim_steps
+from forge_jobs.storage.sql.hot.claim import EARLIEST, IS_LIMITED, IS_OPENED, claim_steps
 from forge_jobs.storage.sql.hot.finalize import success_steps
 from forge_jobs.storage.sql.hot.parts import COUNT, MOMENT, NOW
 
@@ -14,10 +14,10 @@ from forge_jobs.storage.sql.hot.parts import COUNT, MOMENT, NOW
 _ENDS = success_steps(only="NOT has_children AND limit_name IS NULL")
 # Lock the finished jobs before claiming. Only those locks can block, and a blocked call must not
 # hold locks that others need. Claim nothing when the script has to end one of the jobs: the script
-# may fail, and the claims would be lost. Claims of a queue with limits are a script's too.
+# may fail, and the claims would be lost. A script claims jobs of limits too.
 _GATE = """
     (SELECT count(*) FROM item) = cardinality(:ids) AND (SELECT walked FROM earlier) >= 0
-            AND NOT (SELECT is_limited FROM limited)
+            AND NOT (SELECT is_opened FROM opened)
 """
 _FROM_LEVEL = "(priority, run_at) >= (:from_level, :from_time)"
 _FROM_TIME = f"run_at >= CASE levels.priority WHEN :from_level THEN :from_time ELSE {EARLIEST} END"
@@ -26,7 +26,7 @@ _WALKED = " + ".join(
     f"pg_stat_get_xact_tuples_returned('forge_jobs_{name}'::regclass)"
     for name in ("ready", "ready_by_kind")
 )
-_LIMITED = f"limited AS MATERIALIZED (SELECT {IS_LIMITED} AS is_limited)"
+_OPENED = f"opened AS MATERIALIZED (SELECT {IS_OPENED} AS is_opened)"
 _EARLIER = f"earlier AS MATERIALIZED (SELECT {_WALKED} AS walked)"
 
 _NEXT_DUE = f"""
@@ -64,7 +64,7 @@ def exchange(branches: int) -> str:
     :param branches: see ``claim_steps``
     """
     claim = claim_steps(gate=_GATE, from_level=_FROM_LEVEL, from_time=_FROM_TIME, branches=branches)
-    steps = f"{_EARLIER}, {_LIMITED}, {_ENDS}, {claim}".replace(":now", NOW)
+    steps = f"{_EARLIER}, {_OPENED}, {_ENDS}, {claim}".replace(":now", NOW)
     return f"""
     WITH RECURSIVE {MOMENT}, {steps}, news AS (
         SELECT queue, host_id, 'succeeded' AS name FROM ended
@@ -80,7 +80,7 @@ def exchange(branches: int) -> str:
             THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
         CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
             AS next_due,
-        (SELECT is_limited FROM limited) AS is_limited,
+        (SELECT is_opened FROM opened) OR {IS_LIMITED} AS is_limited,
         {", ".join(f"NULL AS {name}" for name in CLAIMED_WITH)}
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM changed

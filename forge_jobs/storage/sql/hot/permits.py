@@ -88,9 +88,6 @@ _DUE = (
     .limit(MOST_PARKED)
     .with_for_update(key_share=True, skip_locked=True)
 )
-_LIMITS_OF = select(jobs.c.id, jobs.c.limit_name, jobs.c.limit_key, jobs.c.priority).where(
-    one_of(jobs.c.id, "ids")
-)
 
 
 class Limited(NamedTuple):
@@ -253,9 +250,3 @@ class Permits:
 def _row(key: Key) -> Mapping[str, str]:
     queue, name, of = key
     return {"queue": queue, "limit_name": name, "limit_key": of}
-
-
-def with_limits(tx: Tx, ids: Collection[str]) -> list[Limited]:
-    """Return the limits of jobs, in the order of the ids."""
-    found = {row.id: Limited(*row) for row in tx.execute(_LIMITS_OF, {"ids": list(ids)})}
-    return [found[each] for each in ids]

@@ -20,13 +20,12 @@ import msgspec
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
 from forge_jobs.storage.sql.hot import claim as hot
-from forge_jobs.storage.sql.hot.permits import Limited, Permits, with_limits
+from forge_jobs.storage.sql.hot.permits import Limited, Permits
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 CLAIMED_COUNTER = "claimed"
@@ -41,7 +40,7 @@ _encode = msgspec.json.encode
 _GATE, _NEXT_LEVEL, _NEXT_DUE = map(HotStatement.of, (hot.GATE, hot.NEXT_LEVEL, hot.NEXT_DUE))
 _HEAD, _HEAD_OF_KIND = map(HotStatement.of, (hot.HEAD, hot.HEAD_OF_KIND))
 _WHOLE, _TAKE = map(HotStatement.of, (hot.WHOLE, hot.TAKE))
-_SHAPES = Shapes([jobs.c[name] for name in CLAIMED_WITH])
+_SHAPES = Shapes([jobs.c[name] for name in hot.READ_WITH])
 
 
 def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
@@ -50,12 +49,12 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     gate = open_gate(tx, queue, lease) if demand.limit >= 1 else None
     if gate is None:
         return Picked([], is_cut=False)
-    if gate.is_limited:
-        picked, is_cut = _within_limits(tx, queue, demand)
-    else:
-        search = _Search(tx, queue, demand)
+    search = _Search(tx, queue, demand)
+    if not gate.is_opened:
         search.run()
-        picked, is_cut = search.picked, search.is_cut
+    picked, is_cut = search.picked, search.is_cut
+    if gate.is_opened or (gate.has_limits and any(row.limit_name for row in picked)):
+        picked, is_cut = _within_limits(tx, queue, demand)
     if picked:
         tx.rows(
             _TAKE,
@@ -72,14 +71,14 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
 
 
 def _within_limits(tx: Tx, queue: str, demand: Demand) -> tuple[list[JobRow], bool]:
-    """Return the jobs to take, and whether more are due, in a queue that has limits."""
+    """Return the jobs to take, and whether more are due, where some are of limits."""
     permits = Permits(tx, queue, demand.limit)
-    search = _Search(tx, queue, demand)
-    picked, is_cut = search.picked, True
+    picked: list[JobRow] = []
+    is_cut = True
     for _ in range(_LOOKS):
         search = _Search(tx, queue, demand)
         search.run()
-        met = with_limits(tx, [row.id for row in search.picked])
+        met = [_limited(row) for row in search.picked]
         if permits.admit(met):
             picked, is_cut = search.picked, search.is_cut
             break
@@ -88,6 +87,10 @@ def _within_limits(tx: Tx, queue: str, demand: Demand) -> tuple[list[JobRow], bo
             break
     permits.finish({row.id for row in picked})
     return picked, is_cut
+
+
+def _limited(row: JobRow) -> Limited:
+    return Limited(row.id, row.limit_name, row.limit_key, row.priority)
 
 
 def _decided(permits: Permits, rows: Sequence[JobRow], met: Sequence[Limited]) -> list[JobRow]:

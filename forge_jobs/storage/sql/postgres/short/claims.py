@@ -56,11 +56,8 @@ def claim(
     :param by_kind: jobs of other pods' kinds were met already
     :param may_exceed: the first job is claimed at any size
     """
-    gate = open_gate(tx, queue, lease)
-    if gate is None:
-        return Picked([], is_cut=False)
-    if gate.is_limited:
-        return _within_limits(tx, queue, demand, lease)
+    if queue in tx.opened:
+        return _within_limits(tx, queue, demand, lease, may_exceed=may_exceed)
     found: list[JobRow] = []
     is_cut, any_risk = False, True
     left, elsewhere = demand.max_bytes, frozenset[str]()
@@ -84,6 +81,13 @@ def claim(
                 "may_exceed": may_exceed and not found,
             },
         ).all()
+        if head[0].is_limited:
+            if not found:
+                return _within_limits(tx, queue, demand, lease, may_exceed=may_exceed)
+            # The next claim looks at the limits.
+            is_cut = True
+            break
+        head = [row for row in head if row.met is not None]
         taken = [row for row in head if row.is_taken]
         found += taken
         left -= sum(len(row.payload.encode()) for row in taken)
@@ -102,12 +106,16 @@ def claim(
     return Picked(found, is_cut, elsewhere)
 
 
-def _within_limits(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
-    """Claim from a queue that has limits. Other such claims of the queue wait for this one.
+def _within_limits(
+    tx: Tx, queue: str, demand: Demand, lease: PodLease, *, may_exceed: bool
+) -> Picked:
+    """Claim jobs of limits and others. Other such claims of the queue wait for this one.
 
     The statement first shows the jobs that come next, and runs again to take them once it is known
     which of them may be taken.
     """
+    if open_gate(tx, queue, lease) is None:
+        return Picked([], is_cut=False)
     lock(tx, queue)
     permits = Permits(tx, queue, demand.limit)
     found: list[JobRow] = []
@@ -128,11 +136,11 @@ def _within_limits(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picke
             "workers": list(demand.worker_ids[len(found) :][:wanted]),
             "any_risk": any_risk,
             "max_bytes": left,
-            "may_exceed": not found,
+            "may_exceed": may_exceed and not found,
         }
         statement = _claim(hot.branches_for(demand.kinds) if by_kind else 0, is_limited=True)
         head = tx.execute(statement, {**values, **_NOTHING, "admitted": []}).all()
-        if not head:
+        if head[0].met is None:
             is_cut = False
             break
         if any(row.is_unknown for row in head) and not by_kind:
@@ -151,6 +159,7 @@ def _within_limits(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picke
             continue
         admitted = [row.id for row in mine if permits.may_take(row)]
         head = tx.execute(statement, {**values, "admitted": admitted}).all()
+        head = [row for row in head if row.met is not None]
         taken = [row for row in head if row.is_taken]
         found += taken
         left -= sum(len(row.payload.encode()) for row in taken)

@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     :ivar walked: index entries passed, those of dead rows too
     :ivar first: the place of the first claim
     :ivar next_due_in: as in ``Exchange``
-    :ivar is_limited: the queue has limits, and nothing was claimed
+    :ivar is_limited: limits have to be looked at, and nothing was claimed
     """
 
     ended: frozenset[str]
