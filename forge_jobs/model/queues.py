@@ -284,6 +284,33 @@ class LimitState(Struct, frozen=True, kw_only=True):
     unreadable: str = ""
 
 
+MOST_KEY_JOBS = 1_000
+"""So many waiting jobs of a key of a limit are counted, and so many ids of jobs answered."""
+
+
+class LimitKey(Struct, frozen=True, kw_only=True):
+    """A key of a limit at which jobs wait.
+
+    :param running: jobs in progress, those that a pod holds ahead among them
+    :param waiting: jobs on hold for the limit, counted up to 1,000
+    """
+
+    key: str
+    running: int
+    waiting: int
+
+
+class LimitHolders(Struct, frozen=True, kw_only=True):
+    """The jobs of one key of a limit. Ids of jobs, as many of each as were asked for.
+
+    :param running: jobs in progress, the longest claimed first
+    :param waiting: jobs on hold for the limit, in the order in which they become ready
+    """
+
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
 class QueueCounts(Struct, frozen=True, kw_only=True):
     """How many jobs a queue holds, by status, and how long the oldest due one has waited.
 

@@ -5,6 +5,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from forge_jobs.model.queues import (
+    LimitHolders,
+    LimitKey,
     LimitState,
     QueueChange,
     QueueSettings,
@@ -209,4 +211,29 @@ class ConfigStore(Protocol):
 
     async def limits(self) -> list[LimitState]:
         """Return every limit, by queue and name."""
+        ...
+
+    async def limit_keys(
+        self, queue: str, name: str, *, after: str | None = None, limit: int = 100
+    ) -> list[LimitKey]:
+        """Return the keys of a limit at which jobs are on hold for the limit, by key, in the order
+        of code points. A key without such jobs is not among them, however many of its jobs run.
+
+        The cost grows with the answer, never with the jobs of the queue. A queue or limit that
+        there is not has no keys.
+
+        :param after: begin behind this key. None: with the first
+        :param limit: 1 to 1,000 keys
+        """
+        ...
+
+    async def limit_holders(
+        self, queue: str, name: str, key: str, *, limit: int = 100
+    ) -> LimitHolders:
+        """Return the jobs of a key that are in progress, and those on hold for the limit.
+
+        A key without jobs has an empty answer.
+
+        :param limit: 1 to 1,000 jobs of each
+        """
         ...

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from forge_jobs.model.queues import (
+    LimitHolders,
+    LimitKey,
     LimitState,
     QueueChange,
     QueueSettings,
@@ -21,7 +23,7 @@ from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import request_of
-from forge_jobs.storage.redis.config import limits, rate_keys, rate_limits
+from forge_jobs.storage.redis.config import limit_keys, limits, rate_keys, rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 from forge_jobs.storage.salvage import declared_in
 
@@ -156,3 +158,13 @@ class RedisConfigStore:
 
     async def limits(self) -> list[LimitState]:
         return await limits.states(self._database)
+
+    async def limit_keys(
+        self, queue: str, name: str, *, after: str | None = None, limit: int = 100
+    ) -> list[LimitKey]:
+        return await limit_keys.keys(self._database, queue, name, after, limit)
+
+    async def limit_holders(
+        self, queue: str, name: str, key: str, *, limit: int = 100
+    ) -> LimitHolders:
+        return await limit_keys.holders(self._database, queue, name, key, limit)

@@ -8,6 +8,8 @@ import msgspec
 from sqlalchemy import BigInteger, bindparam, func, literal, select, update
 
 from forge_jobs.model.queues import (
+    LimitHolders,
+    LimitKey,
     LimitState,
     QueueChange,
     QueueSettings,
@@ -23,7 +25,7 @@ from forge_jobs.storage.salvage import declared_in
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config import limits, rate_keys, rate_limits
+from forge_jobs.storage.sql.config import limit_keys, limits, rate_keys, rate_limits
 from forge_jobs.storage.sql.config.queues import (
     STATE_COLUMNS,
     declare_queues,
@@ -194,3 +196,13 @@ class SqlConfigStore:
 
     async def limits(self) -> list[LimitState]:
         return await self._database.read(limits.states)
+
+    async def limit_keys(
+        self, queue: str, name: str, *, after: str | None = None, limit: int = 100
+    ) -> list[LimitKey]:
+        return await self._database.read(lambda tx: limit_keys.keys(tx, queue, name, after, limit))
+
+    async def limit_holders(
+        self, queue: str, name: str, key: str, *, limit: int = 100
+    ) -> LimitHolders:
+        return await self._database.read(lambda tx: limit_keys.holders(tx, queue, name, key, limit))

@@ -1,0 +1,28 @@
+"""Keys of limits at which jobs wait, and the jobs of a key. See ``permits.lua``."""
+
+from forge_jobs.model.queues import MOST_KEY_JOBS, LimitHolders, LimitKey
+from forge_jobs.storage.redis.base.database import Database
+
+
+async def keys(
+    database: Database, queue: str, name: str, after: str | None, limit: int
+) -> list[LimitKey]:
+    """See ``ConfigStore.limit_keys``."""
+    base = database.keys.queue(queue)
+    begin = f"[{name}\n" if after is None else f"({name}\n{after}"
+    found = await database.run_one(
+        "limit_keys", base, [name, begin, limit], list[tuple[str, int, int]]
+    )
+    return [
+        LimitKey(key=permit.partition("\n")[2], running=used, waiting=min(parked, MOST_KEY_JOBS))
+        for permit, used, parked in found
+    ]
+
+
+async def holders(database: Database, queue: str, name: str, key: str, limit: int) -> LimitHolders:
+    """See ``ConfigStore.limit_holders``."""
+    base = database.keys.queue(queue)
+    running, waiting = await database.run_one(
+        "limit_holders", base, [f"{name}\n{key}", limit], tuple[list[str], list[str]]
+    )
+    return LimitHolders(running=tuple(running), waiting=tuple(waiting))
