@@ -41,6 +41,8 @@ def _act(name: str, command: str, http: str, page: str, inverse: str = "") -> Op
 _JOB, _QUEUE, _CRON = "/jobs/{job_id}", "/queues/{name}", "/schedules/{name}"
 _POD, _WORKFLOW = "/pods/{host_id}", "/workflows/{workflow_id}"
 _ACTION, _OF_ACTION = "/actions/{action_id}", "/audit/{action_id}"
+_LIMIT, _OF_LIMIT = "/concurrency/{queue}/{name}", "/limits/{queue}/{name}"
+_SET = "set_concurrency"
 _OF_JOB, _OF_QUEUE, _OF_CRON = "/jobs/{job_id}", "/queues/{name}", "/cron/{name}"
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -113,6 +115,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("set_limit", "limits set", "PUT /limits/{name}", "/limits", "set_limit"),
     _act("delete_limit", "limits delete", "DELETE /limits/{name}", "/limits", "set_limit"),
     _act("drain_limit", "limits drain", "POST /limits/{name}/drain", "/limits"),
+    _read("list_concurrency", "limits concurrency", "/concurrency", "/limits"),
+    _read("get_concurrency", "limits show", _LIMIT, _OF_LIMIT),
+    _act("set_concurrency", "limits set-concurrency", f"PUT {_LIMIT}", _OF_LIMIT, _SET),
+    _act("delete_concurrency", "limits delete-concurrency", f"DELETE {_LIMIT}", _OF_LIMIT, _SET),
     _read("problems", "problems", "/problems", "/"),
     _read("doctor", "doctor", "/doctor", "/store"),
     _read("store", "store", "/store", "/store"),

@@ -18,6 +18,7 @@ from forge_jobs.operating.jobs.workflows import WorkflowCalls
 from forge_jobs.operating.kinds.calls import KindCalls
 from forge_jobs.operating.pods.calls import PodCalls
 from forge_jobs.operating.redaction import Redaction
+from forge_jobs.operating.settings.concurrency import ConcurrencyCalls
 from forge_jobs.operating.settings.history import HistoryCalls
 from forge_jobs.operating.settings.limits import LimitCalls
 from forge_jobs.operating.settings.queues import QueueCalls
@@ -40,6 +41,7 @@ class Operator(
     ObjectiveCalls,
     ScheduleCalls,
     LimitCalls,
+    ConcurrencyCalls,
     BoardCalls,
     PodCalls,
     OutlookCalls,

@@ -32,4 +32,6 @@ def in_use(name: str, jobs: int, pods: int) -> Conflict:
 
 def no_limit(queue: str, name: str) -> NotFound:
     """Return the error of a limit that is not there."""
-    return NotFound(f"queue {queue!r} has no limit {name!r}; see the limits that there are")
+    return NotFound(
+        f"queue {queue!r} has no limit {name!r}; forge-jobs limits concurrency names all"
+    )

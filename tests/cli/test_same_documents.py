@@ -75,6 +75,7 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
     job_id = forge("enqueue", KIND, "--queue", "q", "--payload", "{}").stdout.strip()
     forge("cron", "add", "nightly", KIND, "@daily", "--queue", "q")
     forge("limits", "set", "smtp", "5/1m")
+    forge("limits", "set-concurrency", "q", "hosts", "2")
     forge("queues", "set", "q", "--max-workers", "3", "--objective", "95% within 30s")
     forge("jobs", "cancel", job_id)
     forge("worker", HANDLERS, "--queues", "q", "--once")
@@ -97,6 +98,7 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
         if each.name in OTHERWISE:
             continue
         given = names | ({"name": "nightly"} if "schedules" in each.http else {})
+        given |= {"queue": "q", "name": "hosts"} if "concurrency" in each.http else {}
         route = each.http.partition(" ")[2]
         words = [given[part[1:-1]] for part in route.split("/") if part.startswith("{")]
         paths[each.name] = route.format(**given) + asked.get(each.name, "")
@@ -142,6 +144,10 @@ CHANGES: dict[str, tuple[dict[str, str], tuple[str, ...], Any]] = {
     "set_limit": ({"name": "smtp"}, ("smtp", "7/1m"), {"capacity": 7, "per": 60}),
     "delete_limit": ({"name": "smtp"}, ("smtp",), None),
     "drain_limit": ({"name": "smtp"}, ("smtp",), None),
+    "set_concurrency": (
+        {"queue": "q", "name": "hosts"}, ("q", "hosts", "3"), {"at_most": 3},
+    ),
+    "delete_concurrency": ({"queue": "q", "name": "hosts"}, ("q", "hosts"), None),
     "cancel_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "resume_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "undo_action": ({"action_id": "?"}, ("?",), None),
@@ -180,6 +186,7 @@ def test_the_command_and_the_route_of_a_change_give_one_document(
     forge("queues", "set", "idle", "--max-workers", "3")
     forge("cron", "add", "nightly", KIND, "@daily", "--queue", "q")
     forge("limits", "set", "smtp", "5/1m")
+    forge("limits", "set-concurrency", "q", "hosts", "2")
     names, words, body = CHANGES[operation]
     if "action_id" in names:
         [newest, *_] = forge.json("actions", "list")["actions"]

@@ -93,6 +93,33 @@ LIMIT_BUGS = [
         '_OF_KEY = """:queue = :queue AND limit_name',
         "a_limit_counts_within_its_queue",
     ),
+    Bug(
+        "limit: a page of keys begins with the last of the page before",
+        ("tests/conformance/test_limit_keys.py::test_keys_are_answered_in_pages",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/config/limit_keys.py",
+                '_KEYS_AFTER = text(_KEYS.format(first="> :after"))',
+                '_KEYS_AFTER = text(_KEYS.format(first=">= :after"))',
+            ),
+        ),
+        "sqlite",
+    ),
+    Bug(
+        "limit: those that wait for a key are shown in the order of their ids",
+        (
+            "tests/conformance/test_limit_keys.py"
+            "::test_the_jobs_of_a_key_are_answered_in_the_order_in_which_they_come",
+        ),
+        (
+            Edit(
+                "forge_jobs/storage/sql/config/limit_keys.py",
+                "order_by(jobs.c.priority, jobs.c.run_at, jobs.c.id)",
+                "order_by(jobs.c.id)",
+            ),
+        ),
+        "sqlite",
+    ),
     _bug(
         "code takes the place of an operator's number",
         f"{_SQL}config/limits",

@@ -54,6 +54,7 @@ REASONS = {
         "operating/errors/documents",
         "operating/kinds/documents",
         "storage/redis/actions/calls",
+        "storage/redis/config/limit_keys",
         "storage/redis/actions/steps",
         "storage/redis/driver/messages",
         "storage/redis/driver/reporting",

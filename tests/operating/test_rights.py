@@ -82,6 +82,8 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
             )
             await boss.add_schedule(f"of-{queue}", edit)
         await boss.set_limit(LIMIT, RateLimit(100, timedelta(days=1)))
+        for queue in (OPEN, CLOSED):
+            await storage.config.set_limit(queue, "hosts", 5)
         await boss.run_jobs_now(JobFilter(queues=(CLOSED,), unique_key=SECRET[:1]))
         [action] = (await boss.list_actions(limit=1)).actions
         jobs["action"] = JobId(action.id)
@@ -188,6 +190,9 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "schedule_fires": (schedule,),
         "set_limit": (LIMIT, RateLimit(5, timedelta(days=1))),
         **{f"{verb}_limit": (LIMIT,) for verb in ("delete", "drain")},
+        "list_concurrency": (),
+        **{f"{verb}_concurrency": (queue, "hosts") for verb in ("get", "delete")},
+        "set_concurrency": (queue, "hosts", 3),
     }
 
 
@@ -198,7 +203,8 @@ async def everything(storage: Storage) -> bytes:
         queues = [(q.name, q.settings, q.paused, q.counts.by_status) for q in
                   (await boss.list_queues()).queues]  # fmt: skip
         schedules, limits = await boss.list_schedules(), await boss.list_limits()
-    return document([page.jobs, queues, schedules, limits.rate_limits])
+        at_once = await boss.list_concurrency()
+    return document([page.jobs, queues, schedules, limits.rate_limits, at_once])
 
 
 @pytest.mark.parametrize("named", ACCESSES)

@@ -83,6 +83,7 @@ async def playing(storage: Storage) -> AsyncIterator[Scene]:
     await storage.config.set_queue("mail", QueueChange(max_workers=4))
     await storage.config.set_paused("mail", True)
     await storage.config.ensure_rate_limit("smtp", RateLimit(100, 60))
+    await storage.config.ensure_limits("mail", {"hosts": 2})
     await storage.config.take_tokens("smtp", 37)
     for name, expression in (("nightly", "30 2 * * *"), ("tick", "@every 6h")):
         request = EnqueueRequest("mail.send", {"to": "all"}, queue="mail")

@@ -58,6 +58,8 @@ ACTS = {
     "drain_limit": "name=smtp",
     "set_limit": "name=smtp&size=7/90s",
     "delete_limit": "name=smtp",
+    "set_concurrency": "queue=mail&name=hosts&at_most=4",
+    "delete_concurrency": "queue=mail&name=hosts",
     "cancel_jobs": "id={0}",
     "cancel_jobs by filter": "q=queue:mail+status:pending",
     "requeue_jobs": "q=status:cancelled",
@@ -84,6 +86,7 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
             await storage.config.set_queue(name, QueueChange(max_workers=2))
         await storage.config.set_paused("images", True)
         await storage.config.ensure_rate_limit("smtp", RateLimit(100, 86_400))
+        await storage.config.ensure_limits("mail", {"hosts": 2})
         stored = await storage.jobs.enqueue([new_job(queue="mail") for _ in range(4)])
         ids = sorted(each.job_id for each in stored)
         [held] = await storage.jobs.enqueue(
@@ -119,12 +122,14 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         queues = (await operator.list_queues()).queues
         schedules = (await operator.list_schedules()).schedules
         limits = (await operator.list_limits()).rate_limits
+        at_once = (await operator.list_concurrency()).limits
         actions = (await operator.list_actions()).actions
     return [
         sorted((job.id if job.id in ids else "", job.kind, job.status.value) for job in jobs),
         [(each.name, each.settings, each.paused, each.overridden) for each in queues],
         [(each.spec, each.paused, each.deleted) for each in schedules],
         [(each.scope, each.limit, each.available == 0) for each in limits],
+        at_once,
         sorted(
             (each.verb, each.target, each.before, each.after, each.changed, each.state.value)
             for each in actions

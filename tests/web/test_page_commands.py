@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.cli.conftest import CommandLine
-from tests.support.factories import enqueue_one
+from tests.support.factories import claim, enqueue_one, new_job, register
 from tests.web.conftest import ADA, client_of
 from tests.web.scene import playing
 from tests.web.test_pages import page
@@ -39,6 +40,8 @@ NAMES: dict[str, str] = {
     "/cron": r'href="/cron/(\w+)"',
     "/cron/nightly": r'datetime="([\d-]+)T\d\d:30:00(?:\+00:00|Z)"',
     "/limits": r"<b>(smtp)</b>",
+    "/limits/crawl/hosts": r">(acme)</a>",
+    "/limits/crawl/hosts?key=acme": r'href="/jobs/(\w+)"',
     "/store": r"(SQLite [\d.]+)",
     "/audit": r'href="/audit/(\w+)"',
     "/audit/{action}": r"(images)",
@@ -62,6 +65,15 @@ async def printed_by(forge: CommandLine, text: str) -> str:
     return printed
 
 
+async def fill_a_key(storage: Storage) -> None:
+    """Let one job of a key run, and one wait."""
+    await storage.config.ensure_limits("crawl", {"hosts": 1})
+    jobs = [new_job(queue="crawl", limit_name="hosts", limit_key="acme") for _ in range(2)]
+    await storage.jobs.enqueue(jobs)
+    lease = await register(storage, queues=("crawl",), lease_for=timedelta(hours=1))
+    await claim(storage, lease, limit=10, queue="crawl")
+
+
 async def test_the_commands_of_a_page_read_what_the_page_shows(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     forge = CommandLine(url)
@@ -72,6 +84,7 @@ async def test_the_commands_of_a_page_read_what_the_page_shows(tmp_path: Path) -
     ):
         await enqueue_one(storage, queue="it's")
         await client.post("/act/pause_queue?name=images")
+        await fill_a_key(storage)
         [action] = re.findall(r'href="/audit/(\w+)"', await page(client, "/audit"))
         group = min({*re.findall(r"/errors/gh/(\w+)", await page(client, "/errors"))})
         names = {**scene.jobs, "pod": scene.pod, "action": action, "group": group}

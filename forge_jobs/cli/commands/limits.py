@@ -1,5 +1,6 @@
-"""``forge-jobs limits``: rate limits, how they stand, and their sizes."""
+"""``forge-jobs limits``: rate limits and limits of concurrency, how they stand, and their sizes."""
 
+import shlex
 from datetime import timedelta
 
 import click
@@ -9,14 +10,15 @@ from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import RateLimitState
-from forge_jobs.operating.words import duration
+from forge_jobs.model.queues import MOST_KEY_JOBS, LimitState, RateLimitState
+from forge_jobs.operating.settings.concurrency import PermitJob
+from forge_jobs.operating.words import duration, instant
 from forge_jobs.setting_values import read_rate_limits
 
 
 @click.group()
 def limits() -> None:
-    """Rate limits: how they stand, and their sizes."""
+    """Rate limits, limits of concurrency: how they stand, and their sizes."""
 
 
 @limits.command("list")
@@ -34,7 +36,7 @@ def list_limits(deployment: Deployment, as_json: bool) -> None:
 
 def _line(state: RateLimitState) -> list[object]:
     period: timedelta = state.limit.period
-    by = "operator" if state.overridden else "code"
+    by = _by(state.overridden)
     return [state.scope, state.limit.capacity, duration(period), state.available, by]
 
 
@@ -85,3 +87,107 @@ def drain(deployment: Deployment, name: str, as_json: bool) -> None:
         emit_json(state)
         return
     talk(f"{name}: {state.available} of {state.limit.capacity} tokens are there")
+
+
+@limits.command("concurrency")
+@json_option
+@deployment_options
+def list_concurrency(deployment: Deployment, as_json: bool) -> None:
+    """List limits of concurrency: how many jobs of a key of a queue run at once."""
+    found = with_operator(deployment, lambda operator: operator.list_concurrency())
+    if as_json:
+        emit_json(found)
+        return
+    rows = [[each.queue, each.name, each.at_most, _setter(each)] for each in found.limits]
+    none = "No limit of concurrency is known. Handlers declare them: concurrency=Limit(2)"
+    emit_table(["queue", "limit", "at once", "set by"], rows, none=none)
+
+
+def _setter(state: LimitState) -> str:
+    return f"cannot be read: {state.unreadable}" if state.unreadable else _by(state.overridden)
+
+
+def _by(overridden: bool) -> str:
+    return "operator" if overridden else "code"
+
+
+@limits.command("show")
+@click.argument("queue")
+@click.argument("name")
+@click.option("--key", help="Show who holds this key and who waits. Without: keys with waiters.")
+@click.option("--after", help="Show the keys behind this one.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
+@json_option
+@deployment_options
+def show_concurrency(
+    deployment: Deployment,
+    queue: str,
+    name: str,
+    *,
+    key: str | None,
+    after: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show the keys of limit NAME of QUEUE at which jobs wait, or the jobs of one key."""
+    found = with_operator(
+        deployment,
+        lambda operator: operator.get_concurrency(queue, name, key=key, after=after, limit=limit),
+    )
+    if as_json:
+        emit_json(found)
+        return
+    noun = "job" if found.at_most == 1 else "jobs"
+    talk(f"{queue} {name}: at most {found.at_most} {noun} of a key at once, by {_setter(found)}")
+    if key is None:
+        rows = [[each.key, each.running, _up_to(each.waiting)] for each in found.keys]
+        emit_table(["key", "running", "waiting"], rows, none="No job waits for this limit.")
+        if found.more:
+            talk(f"There are more: --after {shlex.quote(found.keys[-1].key)}")
+        return
+    jobs = [("running", each) for each in found.running]
+    jobs += [("waiting", each) for each in found.waiting]
+    lines = [[said, each.id, each.kind, each.host_id or "-", _since(each)] for said, each in jobs]
+    none = f"No job of key {key!r} runs or waits."
+    emit_table(["state", "id", "kind", "pod", "since"], lines, none=none)
+
+
+def _since(job: PermitJob) -> str:
+    return "held ahead" if job.since is None else instant(job.since)
+
+
+def _up_to(count: int) -> str:
+    return f"{count:,} or more" if count == MOST_KEY_JOBS else f"{count:,}"
+
+
+@limits.command("set-concurrency")
+@click.argument("queue")
+@click.argument("name")
+@click.argument("at_most", metavar="COUNT", type=int)
+@json_option
+@deployment_options
+def set_concurrency(
+    deployment: Deployment, queue: str, name: str, at_most: int, as_json: bool
+) -> None:
+    """Let COUNT jobs of each key of limit NAME of QUEUE run at once. Stays over later deploys."""
+    state = with_operator(
+        deployment, lambda operator: operator.set_concurrency(queue, name, at_most), create=True
+    )
+    if as_json:
+        emit_json(state)
+        return
+    talk(f"{queue} {name}: at most {state.at_most} of a key at once")
+
+
+@limits.command("delete-concurrency")
+@click.argument("queue")
+@click.argument("name")
+@json_option
+@deployment_options
+def delete_concurrency(deployment: Deployment, queue: str, name: str, as_json: bool) -> None:
+    """Delete limit NAME of QUEUE. A program that declares the limit brings it back."""
+    gone = with_operator(deployment, lambda operator: operator.delete_concurrency(queue, name))
+    if as_json:
+        emit_json(gone)
+        return
+    talk(f"{queue} {name}: deleted. Jobs that waited for it may run.")

@@ -106,6 +106,26 @@ class _Limit(Value):
             await storage.config.delete_rate_limit(target)
 
 
+def target_of_limit(queue: str, name: str) -> str:
+    """Return the target of a limit of concurrency in records. A queue's name has no space."""
+    return f"{queue} {name}"
+
+
+class _Concurrency(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        for state in await storage.config.limits():
+            if target_of_limit(state.queue, state.name) == target:
+                return _text(state.at_most)
+        return ""
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        queue, _, name = target.partition(" ")
+        if text:
+            await storage.config.set_limit(queue, name, msgspec.json.decode(text, type=int))
+        else:
+            await storage.config.delete_limit(queue, name)
+
+
 class _Quiet(Value):
     async def read(self, storage: Storage, target: str) -> str:
         states = {str(state.pod.host_id): state for state in await storage.procs.pods()}
@@ -133,6 +153,8 @@ _VALUES: Mapping[str, Value] = {
     "resume_pod": _Quiet(),
     "set_limit": _Limit(),
     "delete_limit": _Limit(),
+    "set_concurrency": _Concurrency(),
+    "delete_concurrency": _Concurrency(),
 }
 
 

@@ -41,7 +41,7 @@ def _meant(visit: Visit) -> Meant:
     if deed not in ACTION_DEEDS and not visit.actor.access.allows(deed.operation):
         raise Forbidden(visit.actor.name, deed.operation)
     fields = tuple(visit.request.query_params.multi_items())
-    if deed.operation in ("set_queue", "set_limit"):
+    if deed.operation in ("set_queue", "set_limit", "set_concurrency"):
         fields = tuple(
             each for each in fields if each[1].strip() or each[0] in of_queue.MAY_BE_EMPTY
         )
@@ -123,7 +123,7 @@ async def _preview_of_pod(visit: Visit, meant: Meant) -> Shown:
 def _preview_of_name(
     visit: Visit, meant: Meant, *, label: str = "", runs: Sequence[str] | None = None
 ) -> Shown:
-    name = label or meant.value("name")
+    name = label or meant.label
     changes = dict(meant.changes)
     said = "".join(f", {of_queue.in_words(key, value)}" for key, value in meant.changes)
     times = None
@@ -173,7 +173,7 @@ def _back(visit: Visit, meant: Meant) -> str:
         return link(root, "jobs", q=meant.value("q"))
     if meant.deed in POD_DEEDS:
         return link(root, "pods", meant.value("name"))
-    if operation.endswith("limit"):
+    if operation.endswith(("limit", "concurrency")):
         return link(root, "limits")
     is_gone = operation.startswith("delete")
     place = "cron" if operation.endswith("schedule") else "queues"
@@ -230,7 +230,7 @@ async def _ask_pod(visit: Visit, meant: Meant) -> tuple[list[dict[str, str]], st
 
 
 def _good(meant: Meant) -> dict[str, str]:
-    return {"mark": "good", "text": f"{meant.deed.label}: {meant.value('name')}"}
+    return {"mark": "good", "text": f"{meant.deed.label}: {meant.label}"}
 
 
 class _StillAtWork(Exception):
@@ -242,7 +242,7 @@ async def _apply(visit: Visit, meant: Meant, form: Mapping[str, str]) -> ActionV
     deed = meant.deed
     if not deed.verb:
         method = getattr(visit.operator, deed.operation)
-        done: object = await _bounded(method(meant.value("name"), *same.edit_of(meant)))
+        done: object = await _bounded(method(*meant.names, *same.edit_of(meant)))
         if deed.operation == "undo_action" and isinstance(done, ActionView) and done.verb in VERBS:
             return done
         return None

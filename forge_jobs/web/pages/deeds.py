@@ -180,6 +180,22 @@ LIMIT_DEEDS = (
     ),
 )
 
+CONCURRENCY_DEEDS = (
+    Deed(
+        operation="set_concurrency",
+        label="Change",
+        consequence="The new number counts at once and stays over later deploys. A lower one stops "
+        "no running job. An undo is in the record.",
+    ),
+    Deed(
+        operation="delete_concurrency",
+        label="Delete",
+        danger=True,
+        consequence="Any number of jobs of each key may run, until a program declares the limit "
+        "again, as each does when it starts. An undo is in the record.",
+    ),
+)
+
 POD_DEEDS = (
     Deed(
         operation="show_stacks",
@@ -229,7 +245,15 @@ ACTION_DEEDS = (
     ),
 )
 
-_ALL = (*JOB_DEEDS, *QUEUE_DEEDS, *SCHEDULE_DEEDS, *LIMIT_DEEDS, *POD_DEEDS, *ACTION_DEEDS)
+_ALL = (
+    *JOB_DEEDS,
+    *QUEUE_DEEDS,
+    *SCHEDULE_DEEDS,
+    *LIMIT_DEEDS,
+    *CONCURRENCY_DEEDS,
+    *POD_DEEDS,
+    *ACTION_DEEDS,
+)
 
 DEEDS = {deed.operation: deed for deed in _ALL}
 """The actions that have a preview page."""

@@ -122,6 +122,7 @@ async def _runs(visit: Visit, workers: Sequence[WorkerState]) -> list[dict[str, 
 async def limits_page(visit: Visit) -> Shown:
     """Show all rate limits, their tokens, and the jobs that wait for some."""
     limits = (await visit.operator.list_limits()).rate_limits
+    at_once = (await visit.operator.list_concurrency()).limits
     waiting = {each.scope: each for each in (await visit.reader.looked()).snapshot.limits}
     jobs: Sequence[JobSummary] = ()
     if waiting:
@@ -129,13 +130,16 @@ async def limits_page(visit: Visit) -> Shown:
     empty = sum(each.available == 0 for each in limits)
     noun = "limit" if len(limits) == 1 else "limits"
     said = f", {number(empty)} without a token now" if empty else ""
+    if at_once:
+        said += f", {number(len(at_once))} of jobs at once"
     access = visit.actor.access
     return Shown(
         template="limits.html",
         title="Limits",
-        commands=("forge-jobs limits list",),
+        commands=("forge-jobs limits list", "forge-jobs limits concurrency"),
         values={
             "limits": limits,
+            "at_once": at_once,
             "waiting": waiting,
             "jobs": jobs,
             "headline": f"{len(limits)} rate {noun}{said}",

@@ -17,6 +17,7 @@ from forge_jobs.web.pages.job.workflows import workflow_page, workflows_page
 from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.pages.overview import overview_page
+from forge_jobs.web.pages.queue.concurrency import concurrency_page
 from forge_jobs.web.pages.queues import queue_page, queues_page
 from forge_jobs.web.source import Source
 
@@ -48,6 +49,7 @@ _PAGES: tuple[tuple[str, View], ...] = (
     ("/cron", cron_page),
     ("/cron/{name}", schedule_page),
     ("/limits", limits_page),
+    ("/limits/{queue}/{name}", concurrency_page),
     ("/workflows", workflows_page),
     ("/workflows/{workflow_id}", workflow_page),
     ("/store", store_page),

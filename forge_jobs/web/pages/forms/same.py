@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.queues import RateLimit, check_limits
 from forge_jobs.operating.operations import BY_NAME
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.setting_values import read_rate_limits
-from forge_jobs.web.pages.deeds import Deed
+from forge_jobs.web.pages.deeds import CONCURRENCY_DEEDS, Deed
 from forge_jobs.web.pages.forms.elsewhere import curl, literal
 from forge_jobs.web.pages.frame import Visit, link
 from forge_jobs.web.pages.queue import settings as of_queue
@@ -31,8 +31,27 @@ class Meant(Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> tuple[tuple[str, str], ...]:
-        """The parameters beside the name."""
-        return tuple(each for each in self.fields if each[0] != "name")
+        """The parameters beside the names."""
+        return tuple(each for each in self.fields if each[0] not in self._named)
+
+    @property
+    def is_of_queue(self) -> bool:
+        """True for a deed on something that belongs to a queue."""
+        return self.deed in CONCURRENCY_DEEDS
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        return ("queue", "name") if self.is_of_queue else ("name",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that the deed is for, in the order of the operation's arguments."""
+        return tuple(self.value(each) for each in self._named)
+
+    @property
+    def label(self) -> str:
+        """The names in words, the smaller thing first."""
+        return " of ".join(reversed(self.names))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -50,6 +69,8 @@ def edit_of(meant: Meant) -> list[Any]:
         return [of_queue.edit_of(meant.changes)]
     if operation == "set_limit":
         return [_size(meant)]
+    if operation == "set_concurrency":
+        return [_at_most(meant)]
     if operation == "set_schedule":
         timezone = meant.value("timezone")
         return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
@@ -63,6 +84,8 @@ def command(meant: Meant) -> str:
         words += meant.ids or ("--where", meant.value("q"), "--all-matching")
     elif meant.deed.operation == "set_limit":
         words += [meant.value("name"), meant.value("size")]
+    elif meant.is_of_queue:
+        words += [*meant.names, *(value for _, value in meant.changes)]
     else:
         words.append(meant.value("name"))
         for key, value in meant.changes:
@@ -86,6 +109,8 @@ def request(meant: Meant, visit: Visit, token: str) -> str:
     if token:
         return curl(visit, method, route, {"token": token})
     named = link("", meant.value("name"))
+    if meant.is_of_queue:
+        route = route.replace("/{queue}", link("", meant.value("queue")))
     for part in ("/{name}", "/{action_id}", "/{host_id}"):
         route = route.replace(part, named)
     body = {key: _typed(value) for key, value in meant.changes}
@@ -94,6 +119,8 @@ def request(meant: Meant, visit: Visit, token: str) -> str:
     elif meant.deed.operation == "set_limit":
         limit = _size(meant)
         body = {"capacity": limit.capacity, "per": limit.period.total_seconds()}
+    elif meant.deed.operation == "set_concurrency":
+        body = {"at_most": _at_most(meant)}
     return curl(visit, method, route, body)
 
 
@@ -111,11 +138,22 @@ def code(meant: Meant, token: str) -> str:
     elif meant.deed.operation == "set_limit":
         limit = _size(meant)
         more = f", RateLimit({limit.capacity}, {literal(limit.period)})"
-    return f"await operator.{meant.deed.operation}({meant.value('name')!r}{more})"
+    elif meant.deed.operation == "set_concurrency":
+        more = f", {_at_most(meant)}"
+    named = ", ".join(repr(each) for each in meant.names)
+    return f"await operator.{meant.deed.operation}({named}{more})"
 
 
 def _typed(value: str) -> Any:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
+
+
+def _at_most(meant: Meant) -> int:
+    text = meant.value("at_most").strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput("at_most", f"is {text[:40]!r}", "give a whole number, as 4")
+    check_limits({meant.value("name"): int(text)})
+    return int(text)
 
 
 def _size(meant: Meant) -> RateLimit:

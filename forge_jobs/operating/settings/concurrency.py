@@ -1,0 +1,162 @@
+"""Reads and changes of limits of concurrency: how many jobs of a key of a queue run at once."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.names import check_name, check_queue
+from forge_jobs.model.queues import MOST_KEY_JOBS, LimitKey, LimitState, check_limits
+from forge_jobs.operating.access import Right
+from forge_jobs.operating.actions.recording import RecordedCalls
+from forge_jobs.operating.actions.values import target_of_limit
+from forge_jobs.operating.documents import Deleted, widened
+
+
+class ConcurrencyLimits(Struct, frozen=True, kw_only=True):
+    """Limits of the queues that are open to the actor, by queue and name."""
+
+    limits: tuple[LimitState, ...]
+
+
+class PermitJob(Struct, frozen=True, kw_only=True):
+    """A job that runs within a limit, or waits for one.
+
+    :param host_id: the pod that runs the job. "" of one that waits
+    :param since: of a running job the begin of the handler, None while the pod holds the job ahead.
+        Of a waiting one the time of the enqueue
+    """
+
+    id: JobId
+    kind: str
+    host_id: str
+    since: datetime | None
+
+
+class ConcurrencyView(LimitState, frozen=True, kw_only=True):
+    """A limit with the keys at which jobs wait, or with the jobs of one key.
+
+    :param key: the key that was asked for. None: the keys were
+    :param keys: keys at which jobs wait, by key
+    :param more: there are more keys, after the last of these
+    :param running: jobs of the key in progress, the longest claimed first
+    :param waiting: jobs of the key on hold, in the order in which they become ready
+    """
+
+    key: str | None = None
+    keys: tuple[LimitKey, ...] = ()
+    more: bool = False
+    running: tuple[PermitJob, ...] = ()
+    waiting: tuple[PermitJob, ...] = ()
+
+
+class ConcurrencyCalls(RecordedCalls):
+    """A part of the methods of an operator. See ``Operator``."""
+
+    async def list_concurrency(self) -> ConcurrencyLimits:
+        """All limits of concurrency, and who has set them."""
+        self.actor.need(Right.READ)
+        found = await self.storage.config.limits()
+        mine = tuple(each for each in found if self.actor.sees(each.queue))
+        return ConcurrencyLimits(limits=mine)
+
+    async def get_concurrency(
+        self,
+        queue: str,
+        name: str,
+        *,
+        key: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> ConcurrencyView:
+        """A limit of concurrency with the keys at which jobs wait, or with the jobs of one key.
+
+        :param key: the key whose jobs are shown. None: show keys
+        :param after: show keys behind this one. None: from the first
+        :param limit: 1 to 500 keys, or jobs of each sort
+        :raises NotFound: the queue has no such limit
+        """
+        self.actor.need(Right.READ)
+        state = await self._concurrency(queue, name)
+        if not 1 <= limit < MOST_KEY_JOBS:
+            raise InvalidInput("limit", f"is {limit}", f"give 1 to {MOST_KEY_JOBS - 1}")
+        config = self.storage.config
+        if key is None:
+            keys = await config.limit_keys(queue, name, after=after, limit=limit + 1)
+            return widened(ConcurrencyView, state, keys=tuple(keys[:limit]), more=len(keys) > limit)
+        found = await config.limit_holders(queue, name, key, limit=limit)
+        lines = await self._lines_by_id(queue, [*found.running, *found.waiting], limit)
+        running = [lines[each] for each in found.running if each in lines]
+        waiting = [lines[each] for each in found.waiting if each in lines]
+        return widened(
+            ConcurrencyView,
+            state,
+            key=key,
+            running=tuple(_running(each) for each in running),
+            waiting=tuple(_waiting(each) for each in waiting),
+        )
+
+    async def set_concurrency(self, queue: str, name: str, at_most: int) -> LimitState:
+        """Set a limit of concurrency. The number stays over later deploys. Creates the limit.
+
+        A higher number lets jobs run at once. A lower one stops none: the jobs in progress end, and
+        no other begins until fewer are left.
+
+        :raises InvalidInput: the number is wrong
+        """
+        self.actor.act("set_concurrency")
+        check_queue("queue", queue)
+        check_name("name", name)
+        check_limits({name: at_most})
+        self._may_use(queue)
+        config, target = self.storage.config, target_of_limit(queue, name)
+        await self._recorded(
+            "set_concurrency", target, lambda: config.set_limit(queue, name, at_most), queue
+        )
+        return await self._concurrency(queue, name)
+
+    async def delete_concurrency(self, queue: str, name: str) -> Deleted:
+        """Delete a limit of concurrency. A program that declares the limit brings the limit back.
+
+        Jobs that wait for the limit become ready.
+
+        :raises NotFound: the queue has no such limit
+        """
+        self.actor.act("delete_concurrency")
+        check_queue("queue", queue)
+        check_name("name", name)
+        self._may_see(queue)
+        config, target = self.storage.config, target_of_limit(queue, name)
+        await self._recorded(
+            "delete_concurrency", target, lambda: config.delete_limit(queue, name), queue
+        )
+        return Deleted(name=name)
+
+    async def _concurrency(self, queue: str, name: str) -> LimitState:
+        self._may_see(queue)
+        for state in await self.storage.config.limits():
+            if (state.queue, state.name) == (queue, name):
+                return state
+        raise NotFound(
+            f"the queue {queue!r} has no limit {name!r}; forge-jobs limits concurrency names all"
+        )
+
+    async def _lines_by_id(
+        self, queue: str, ids: Sequence[str], limit: int
+    ) -> dict[str, JobSummary]:
+        if not ids:
+            return {}
+        which = JobFilter(ids=tuple(JobId(each) for each in ids), queues=(queue,))
+        page = await self.storage.jobs.list(which, limit=2 * limit)
+        return {job.id: job for job in page.jobs}
+
+
+def _running(job: JobSummary) -> PermitJob:
+    return PermitJob(id=job.id, kind=job.kind, host_id=str(job.host_id), since=job.started_at)
+
+
+def _waiting(job: JobSummary) -> PermitJob:
+    return PermitJob(id=job.id, kind=job.kind, host_id="", since=job.enqueued_at)
