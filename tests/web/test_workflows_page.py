@@ -8,11 +8,46 @@ import pytest
 from forge_jobs import EnqueueRequest, JobClient, Workflow
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.web import dashboard
+from forge_jobs.web.pages.job.graphs import MOST_DRAWN
 from tests.support.factories import dead, done, only, register, run_one
 from tests.support.fleets import HOUR
+from tests.web.conftest import ADA, client_of
 from tests.web.test_pages import page
 
 pytestmark = pytest.mark.anyio
+
+
+def drawn(text: str) -> str:
+    found = re.search(r'<div class="family wide">(.*?)</div>', text, re.DOTALL)
+    return found[1] if found else ""
+
+
+async def test_a_graph_has_each_step_right_of_those_before(
+    sqlite: Storage,
+) -> None:
+    workflow = Workflow("fan")
+    noop: EnqueueRequest = EnqueueRequest("tests.noop")
+    workflow.step("a <first>", noop)
+    for number in range(4):
+        workflow.step(f"part {number}", noop, after=["a <first>"])
+    workflow.step("last", noop, after=["a <first>", *(f"part {n}" for n in range(4))])
+    large = Workflow("large")
+    for number in range(MOST_DRAWN + 1):
+        large.step(f"step {number}", noop)
+    async with JobClient(sqlite) as client:
+        stored = await client.enqueue_workflow(workflow)
+        wide = await client.enqueue_workflow(large)
+
+    async with client_of(dashboard(sqlite, authorize=lambda _: ADA)) as client:
+        graph = drawn(await page(client, f"/workflows/{stored.id}"))
+        assert not drawn(await page(client, f"/workflows/{wide.id}"))
+    boxes = re.findall(r'<rect x="(\d+)" y="(\d+)"[^>]*/><text[^>]*>([^<]+)<', graph)
+    places = {title: (int(x), int(y)) for x, y, title in boxes}
+    assert len(places) == len(set(places.values())) == 6
+    columns = sorted({x for x, _ in places.values()})
+    assert [places[name][0] for name in ("a &lt;first&gt;", "part 2", "last")] == columns
+    assert graph.count('<path class="open"') == 9
 
 
 async def test_a_held_workflow_says_by_what_and_goes_on(
@@ -40,6 +75,14 @@ async def test_a_held_workflow_says_by_what_and_goes_on(
     assert "done, no longer stored" in text
     assert "clean, fetch (continue)" in text
     assert f"forge-jobs workflows resume {stored.id}" in text
+    graph = drawn(text)
+    assert 'aria-label="3 steps with 3 edges, the first ones at the left"' in graph
+    assert re.findall(r'<path class="(\w+)"', graph) == ["settled", "held", "settled"]
+    assert re.findall(r'class="said"[^>]*>([^<]+)<', graph) == [
+        "done, no longer stored", "dead", "held by clean",
+    ]  # fmt: skip
+    linked = [stored.steps[each].job_id for each in ("clean", "report")]
+    assert re.findall(r'href="/jobs/(\w+)"', graph) == linked
     [act] = re.findall(r'href="(/act/requeue_jobs\?[^"]+)"', text)
     assert stored.steps["clean"].job_id in act
     assert "Requeue 1 job" in await page(caller, act)

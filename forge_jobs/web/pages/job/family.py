@@ -7,6 +7,7 @@ from msgspec import Struct
 from forge_jobs.model.edges import EdgeState, Relative
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.jobs.documents import JobKin, JobView
+from forge_jobs.web.pages.job.drawing import BOX, HEIGHT, STEP, Drawing, Line, Node, curve, short
 from forge_jobs.web.pages.words import STATUS_CLASS, STATUS_WORD
 
 DRAWN = 12
@@ -14,9 +15,8 @@ DRAWN = 12
 
 LISTED = 100
 
-WIDTH, _BOX, _HEIGHT, _STEP = 720, 200, 44, 54
-_MIDDLE = (WIDTH - _BOX) // 2
-_LETTERS = 27
+WIDTH = 720
+_MIDDLE = (WIDTH - BOX) // 2
 
 _SAID_OF_PARENT = {
     EdgeState.OPEN: "has to end first",
@@ -34,28 +34,6 @@ _SAID_OF_CHILD = {
 }
 
 
-class Node(Struct, frozen=True, kw_only=True):
-    """A job of the graph.
-
-    :param job_id: "" for this job, for removed ones and for those that are not drawn
-    :param mark: the class of the status
-    """
-
-    x: int
-    y: int
-    title: str
-    said: str
-    mark: str = ""
-    job_id: str = ""
-
-
-class Line(Struct, frozen=True, kw_only=True):
-    """An edge of the graph: the path, and the class of its state."""
-
-    path: str
-    mark: str
-
-
 class Row(Struct, frozen=True, kw_only=True):
     """A line of the table.
 
@@ -67,21 +45,11 @@ class Row(Struct, frozen=True, kw_only=True):
     said: str
 
 
-class Family(Struct, frozen=True, kw_only=True):
-    """The graph and the table of one job.
+class Family(Drawing, frozen=True, kw_only=True):
+    """The graph and the table of one job."""
 
-    :param label: the graph in words
-    """
-
-    nodes: tuple[Node, ...]
-    lines: tuple[Line, ...]
     rows: tuple[Row, ...]
-    height: int
-    label: str
     more: bool
-    width: int = WIDTH
-    box: int = _BOX
-    box_height: int = _HEIGHT
 
 
 def family_of(job: JobView, kin: JobKin) -> Family | None:
@@ -89,23 +57,23 @@ def family_of(job: JobView, kin: JobKin) -> Family | None:
     if not (kin.parents or kin.children):
         return None
     left = _column(0, kin.parents, is_more=kin.more_parents)
-    right = _column(WIDTH - _BOX, kin.children, is_more=kin.more_children)
-    height = max(len(left), len(right)) * _STEP - (_STEP - _HEIGHT)
+    right = _column(WIDTH - BOX, kin.children, is_more=kin.more_children)
+    height = max(len(left), len(right)) * STEP - (STEP - HEIGHT)
     left, right = _centred(left, height), _centred(right, height)
     own = Node(
         x=_MIDDLE,
-        y=(height - _HEIGHT) // 2,
-        title=_short(job.kind),
+        y=(height - HEIGHT) // 2,
+        title=short(job.kind),
         said=f"this job, {STATUS_WORD.get(job.status, job.status.value)}",
         mark=f"self {STATUS_CLASS.get(job.status, '')}".strip(),
     )
-    middle = own.y + _HEIGHT // 2
+    middle = own.y + HEIGHT // 2
     lines = [
-        _line(_BOX, node.y + _HEIGHT // 2, _MIDDLE, middle, each)
+        _line(BOX, node.y + HEIGHT // 2, _MIDDLE, middle, each)
         for node, each in zip(left, kin.parents[:DRAWN], strict=False)
     ]
     lines += [
-        _line(_MIDDLE + _BOX, middle, WIDTH - _BOX, node.y + _HEIGHT // 2, each)
+        _line(_MIDDLE + BOX, middle, WIDTH - BOX, node.y + HEIGHT // 2, each)
         for node, each in zip(right, kin.children[:DRAWN], strict=False)
     ]
     rows = [Row(side="before", job=each, said=_SAID_OF_PARENT[each.edge]) for each in kin.parents]
@@ -114,6 +82,7 @@ def family_of(job: JobView, kin: JobKin) -> Family | None:
         nodes=(*left, own, *right),
         lines=tuple(lines),
         rows=tuple(rows),
+        width=WIDTH,
         height=height,
         label=f"{_count(kin.parents, kin.more_parents)} before this job and "
         f"{_count(kin.children, kin.more_children)} after",
@@ -132,7 +101,7 @@ def _column(x: int, jobs: Sequence[Relative], *, is_more: bool) -> list[Node]:
         Node(
             x=x,
             y=0,
-            title=_short(each.kind or "removed"),
+            title=short(each.kind or "removed"),
             said=_said(each),
             mark="" if each.status is None else STATUS_CLASS.get(each.status, ""),
             job_id="" if each.status is None else each.id,
@@ -150,15 +119,15 @@ def _said(job: Relative) -> str:
     if job.status is None:
         return f"…{job.id[-6:]}, no longer stored"
     word = STATUS_WORD.get(JobStatus(job.status), job.status.value)
-    return _short(f"{word} in {job.queue}")
+    return short(f"{word} in {job.queue}")
 
 
 def _centred(nodes: Sequence[Node], height: int) -> list[Node]:
-    top = (height - (len(nodes) * _STEP - (_STEP - _HEIGHT))) // 2
+    top = (height - (len(nodes) * STEP - (STEP - HEIGHT))) // 2
     return [
         Node(
             x=node.x,
-            y=top + place * _STEP,
+            y=top + place * STEP,
             title=node.title,
             said=node.said,
             mark=node.mark,
@@ -169,9 +138,4 @@ def _centred(nodes: Sequence[Node], height: int) -> list[Node]:
 
 
 def _line(x: int, y: int, to_x: int, to_y: int, job: Relative) -> Line:
-    bend = (x + to_x) // 2
-    return Line(path=f"M{x},{y}C{bend},{y} {bend},{to_y} {to_x},{to_y}", mark=job.edge.value)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    return curve(x, y, to_x, to_y, job.edge.value)

@@ -4,6 +4,7 @@ from forge_jobs.clients.flows.workflows import StepState
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.operating.jobs.workflows import WorkflowView
 from forge_jobs.web.pages.frame import Shown, Visit
+from forge_jobs.web.pages.job.graphs import graph_of
 from forge_jobs.web.pages.words import number
 
 _LISTED = 50
@@ -51,6 +52,7 @@ async def workflow_page(visit: Visit) -> Shown:
             "workflow": found,
             "headline": _headline(found),
             "share": found.done / max(found.total, 1),
+            "graph": graph_of(found.steps),
             "steps": [_row(each) for each in found.steps[:_SHOWN]],
             "more": max(found.total - _SHOWN, 0),
             "resumed": failed if fits and access.allows("requeue_jobs") else [],
