@@ -163,12 +163,14 @@ def test_a_shell_offers_names_of_the_store(forge: CommandLine) -> None:
     for queue in ("mail", "mails", "crops"):
         forge("queues", "set", queue, "--max-workers", "1")
     forge("limits", "set", "upstream", "5/1m")
+    forge("limits", "set-concurrency", "q", "hosts", "2")
     forge("cron", "add", "nightly", "report.build", "@daily")
 
     assert _completed(forge.url, "queues", "pause", "ma") == ["mail", "mails"]
     assert _completed(forge.url, "jobs", "list", "--queue", "c") == ["crops"]
     assert _completed(forge.url, "what-if", "m") == ["mail", "mails"]
     assert _completed(forge.url, "limits", "drain", "u") == ["upstream"]
+    assert _completed(forge.url, "limits", "show", "q", "h") == ["hosts"]
     assert _completed(forge.url, "cron", "pause", "n") == ["nightly"]
 
 

@@ -37,7 +37,8 @@ async def _schedules(operator: Operator) -> Iterable[str]:
 
 
 async def _limits(operator: Operator) -> Iterable[str]:
-    return [each.scope for each in (await operator.list_limits()).rate_limits]
+    scopes = {each.scope for each in (await operator.list_limits()).rate_limits}
+    return scopes | {each.name for each in (await operator.list_concurrency()).limits}
 
 
 Read = Callable[[Operator], Awaitable[Iterable[str]]]
