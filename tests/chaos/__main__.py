@@ -45,7 +45,12 @@ class Report:
         for figure in self.figures:
             met = {True: "ok", False: "MISSED", None: ""}[figure.is_met]
             print(f"{figure.name:{width}}  {figure.aim:>12}  {figure.measured:>20}  {met}")
-        for name, found in asdict(self.verdict).items():
+        told = self.outcome.recorded
+        for name, found in [
+            *asdict(self.verdict).items(),
+            ("passed in the store", told.passed),
+            ("idle in the store", told.idle),
+        ]:
             if found:
                 print(f"\n{name}: {len(found)}, among them {found[:_SHOWN]}")
 
@@ -62,7 +67,7 @@ class Report:
                 "python": platform.python_version(),
                 "cpus": os.cpu_count(),
                 "deeds": self._deeds,
-                "kept": self.verdict.is_good,
+                "kept": self.verdict.is_good and self.outcome.recorded.is_good,
                 "figures": [asdict(figure) for figure in self.figures],
             },
             indent=1,
@@ -97,7 +102,7 @@ def main() -> int:
         report.print()
         if arguments.json:
             Path(arguments.json).write_text(report.as_json() + "\n")
-        if not verdict.is_good:
+        if not (verdict.is_good and outcome.recorded.is_good):
             raise SystemExit(1)
     return 0
 

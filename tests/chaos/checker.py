@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
+from tests.chaos.limited import accepted_late, passed_in
 from tests.chaos.record import Record, wall_ms
 from tests.support.ledger import Ledger, Run
 
@@ -33,6 +34,8 @@ class Verdict:
         did not give all its jobs up
     :ivar again: ran again for the same reason, or after it
     :ivar miscounted: counters of the store that its jobs contradict
+    :ivar crowded: keys of which more handlers ran at once than may, those of frozen processes apart
+    :ivar late: the stored result is that of another claim than the last
     :ivar left: processes that ended with code 0 and whose pods are still in the store
     """
 
@@ -48,6 +51,8 @@ class Verdict:
     stopped: list[str]
     again: list[str]
     miscounted: list[str]
+    crowded: list[str]
+    late: list[str]
 
     @property
     def is_good(self) -> bool:
@@ -90,6 +95,8 @@ def judge(
         stopped=[job_id for job_id, runs in by_job.items() if _is_stopped(job_id, runs, record)],
         again=[job_id for job_id, runs in by_job.items() if _is_again(job_id, runs, record)],
         miscounted=_miscounted(stored, counters),
+        crowded=passed_in(ledger, record, but_of=record.frozen),
+        late=accepted_late(stored, record),
     )
 
 

@@ -54,7 +54,12 @@ class Crew:
         for _ in range(self._store.pods - len(self.at_work)):
             used = [self._way_of[process_id] for process_id in self.at_work]
             way = min(self._store.ways, key=used.count)
-            pod = self._fleet.start(self._store.queues, self._pace.settings, url=way)
+            pod = self._fleet.start(
+                self._store.queues,
+                self._pace.settings,
+                url=way,
+                has_limits=self._store.has_limits,
+            )
             self.at_work[pod.process_id] = pod
             self._started_ns[pod.process_id] = now_ns()
             self._way_of[pod.process_id] = way

@@ -1,5 +1,6 @@
 """The stores by the names that ``--backend`` takes."""
 
+from tests.chaos.limited import LimitedPostgres, LimitedRedis, LimitedSqlite
 from tests.chaos.sharding import ShardedStore
 from tests.chaos.stores import ChaosStore, PostgresStore, RedisStore, SqliteStore
 from tests.chaos.switching import ClusterStore, PoolerStore, SentinelStore, StandbyStore
@@ -13,4 +14,7 @@ STORES: dict[str, type[ChaosStore]] = {
     "sentinel": SentinelStore,
     "cluster": ClusterStore,
     "shards": ShardedStore,
+    "limits-sqlite": LimitedSqlite,
+    "limits-postgres": LimitedPostgres,
+    "limits-redis": LimitedRedis,
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from tests.chaos.checker import Verdict
+from tests.chaos.limited import passed_in
 from tests.chaos.pace import Pace
 from tests.chaos.record import Outage, Record, monotonic_ns
 from tests.chaos.run import Outcome
@@ -44,6 +45,23 @@ def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
         _slowest("Next start of a job after that, longest", None, times.next_start(), 1),
         _slowest("Unknown outcomes resolved after a fault, longest", 10.0, times.resolved(), 1.0),
         *_shards(outcome),
+        *_limits(outcome, verdict),
+    ]
+
+
+def _limits(outcome: Outcome, verdict: Verdict) -> list[Figure]:
+    """Return what the recorder and the ledger say of keys, if the jobs had limits."""
+    told = outcome.recorded
+    if not told.looks:
+        return []
+    everyone = passed_in(outcome.ledger, outcome.record, but_of=())
+    return [
+        _none("Claims that passed a limit, or such states", told.passed, told.claims or told.looks),
+        _none("Keys with room and work that nothing opens", told.idle, told.looks),
+        _none("Keys with too many handlers at once", verdict.crowded, len(outcome.ledger.runs)),
+        _none("Results of another claim than the last", verdict.late, len(outcome.stored)),
+        Figure("Keys seen full, in so many looks", "", f"{told.full:,} in {told.looks:,}", None),
+        Figure("Keys that frozen processes overlapped in", "", str(len(everyone)), None),
     ]
 
 

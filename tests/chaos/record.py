@@ -38,6 +38,8 @@ class Sending:
     sent_ns: int
     acked_ns: int | None = None
     queue: str = ""
+    permit: tuple[str, str] | None = None
+    """The limit and the key. None: the job has no limit."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.chaos.deeds import StoreDeeds
 from tests.chaos.every_store import STORES
 from tests.chaos.pace import Pace, pause
 from tests.chaos.record import Record, now_ns
+from tests.chaos.recorders import Told
 from tests.chaos.stores import ChaosStore
 from tests.support.ledger import Ledger
 from tests.support.pods import Fleet, fleet
@@ -71,6 +72,7 @@ class Outcome:
     :ivar stored: every job that was sent and is in the store
     :ivar counters: the store's counters, summed
     :ivar known: process ids of the pods that the store still knows, after all were stopped
+    :ivar recorded: counts of the recorder in the store
     """
 
     record: Record
@@ -78,6 +80,7 @@ class Outcome:
     stored: dict[JobId, Job]
     counters: Counter[str]
     known: set[int]
+    recorded: Told = field(default_factory=Told)
 
 
 async def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> Outcome:
@@ -112,11 +115,13 @@ class _Run:
         # Apart from the deeds' numbers: how much is sent depends on time, what is done does not.
         rng = random.Random(plan.seed + 1)
         path = folder / "ledger"
+        self._recorder = store.recorder()
         self._producer = store.load(
             client, path, folder / "producer", rng, self._record, plan.pace, self._ledger
         )
 
     async def all(self, pods: Fleet) -> Outcome:
+        await self._recorder.begin()
         async with anyio.create_task_group() as background:
             crew = Crew(
                 pods,
@@ -131,6 +136,7 @@ class _Run:
             crew.fill_up()
             async with anyio.create_task_group() as watching:
                 watching.start_soon(self._keep_reading, crew)
+                watching.start_soon(self._recorder.keep_looking)
                 try:
                     await self._rounds(crew)
                 finally:
@@ -149,6 +155,7 @@ class _Run:
             await self._stored(),
             await self._counters(),
             {pod.pod.process_id for pod in await self._watch.procs.pods()},
+            await self._recorder.end(),
         )
 
     async def _rounds(self, crew: Crew) -> None:

@@ -15,6 +15,7 @@ import redis
 from forge_jobs.testing.base import Server
 from tests.chaos.pace import PODS, QUEUES
 from tests.chaos.producer import MixedLoad, Producer
+from tests.chaos.recorders import Recorder
 from tests.support.proxy import Proxy, proxy
 from tests.support.servers import a_postgres, a_redis
 
@@ -41,6 +42,9 @@ class ChaosStore(ABC):
 
     load: ClassVar[type[Producer]] = MixedLoad
 
+    has_limits: ClassVar[bool] = False
+    """True: the pods' handlers are those with limits by key."""
+
     repeat_for: ClassVar[float] = 0.5
     """Seconds for which the producer's client repeats a call."""
 
@@ -52,6 +56,10 @@ class ChaosStore(ABC):
     async def running(self) -> AsyncIterator[None]:
         """Start the store, and remove it afterwards."""
         yield
+
+    def recorder(self) -> Recorder:
+        """Return the recorder of limits in the store. By default, one that does nothing."""
+        return Recorder(self.url)
 
     @property
     @abstractmethod

@@ -39,10 +39,17 @@ class Story:
         return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
     def note(
-        self, event: str, at: float, *, token: int = 1, pod: int = POD, attempt: int = 1
+        self,
+        event: str,
+        at: float,
+        *,
+        token: int = 1,
+        pod: int = POD,
+        attempt: int = 1,
+        job_id: str = ID,
     ) -> None:
         at_ns = BEGIN + int(at * SECOND)
-        line = f"{event} {ID} {attempt} {token} {pod} {at_ns} {int(wall_ms(at_ns) * 1e6)}\n"
+        line = f"{event} {job_id} {attempt} {token} {pod} {at_ns} {int(wall_ms(at_ns) * 1e6)}\n"
         with self._path.open("a") as file:
             file.write(line)
 
@@ -262,3 +269,41 @@ def test_a_wrong_counter_is_found(story: Story, counter: str) -> None:
     ran_once(story)
     story.counters[counter] += 1
     assert story.verdict().miscounted
+
+
+def _beside(story: Story, *, of: int = OTHER) -> None:
+    """A second job of the key is run by ``of`` while the first runs."""
+    ran_once(story)
+    story.note("start", 1.5, pod=of, job_id="01SECOND")
+    story.note("end", 2.5, pod=of, job_id="01SECOND")
+    for job_id in (ID, "01SECOND"):
+        story.record.sendings[job_id] = Sending(BEGIN, BEGIN, permit=("limited.alone", "k"))
+
+
+def test_two_handlers_of_a_key_that_one_may_have_are_found(story: Story) -> None:
+    _beside(story)
+    assert story.verdict().crowded == ["('limited.alone', 'k')"]
+
+
+def test_handlers_of_a_frozen_process_do_not_count_toward_a_key(story: Story) -> None:
+    _beside(story)
+    story.record.frozen.add(POD)
+    assert story.verdict().crowded == []
+
+
+def test_a_handler_of_a_killed_process_counts_until_its_death(story: Story) -> None:
+    _beside(story, of=13)
+    story.note("start", 2.6, job_id="01SECOND", token=2)
+    story.record.kills[13] = BEGIN + 3 * SECOND
+    assert story.verdict().crowded == ["('limited.alone', 'k')"]
+
+
+@pytest.mark.parametrize(("result", "found"), [("1", []), ("0", [ID]), (None, [ID])])
+def test_the_result_of_a_claim_that_was_lost_is_found(
+    story: Story, result: str | None, found: list[str]
+) -> None:
+    ran_once(story)
+    story.record.sendings[ID].permit = ("limited.pairs", "k")
+    assert story.job is not None
+    story.job = structs.replace(story.job, result=result)
+    assert story.verdict().late == found

@@ -24,6 +24,9 @@ pytestmark = [
 ]
 
 
+_ON_PODS = ("kill", "kill_leader", "stop", "freeze")
+
+
 @pytest.mark.parametrize("backend", [name for name in STORES if name in BACKENDS])
 async def test_whatever_is_done_to_pods_and_store_no_promise_is_broken(
     backend: str, tmp_path: Path
@@ -36,3 +39,21 @@ async def test_whatever_is_done_to_pods_and_store_no_promise_is_broken(
     verdict = judge(outcome.record, outcome.ledger, outcome.stored, outcome.counters, outcome.known)
     assert verdict.is_good, verdict
     assert len(outcome.stored) >= 400
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if f"limits-{name}" in STORES])
+async def test_no_key_passes_its_limit_and_none_with_work_is_left_idle(
+    backend: str, tmp_path: Path
+) -> None:
+    print(f"FORGE_CHAOS_SEED={SEED}")
+    plan = Plan(f"limits-{backend}", rounds=10, jobs=30, seed=SEED, pace=QUICK, only=_ON_PODS)
+
+    outcome = await run(plan, tmp_path, print)
+
+    told = outcome.recorded
+    assert (told.passed, told.idle) == ([], [])
+    verdict = judge(outcome.record, outcome.ledger, outcome.stored, outcome.counters, outcome.known)
+    assert verdict.is_good, verdict
+    assert told.full > 0, "no key was ever full: nothing was tried"
+    limited = sum(bool(sending.permit) for sending in outcome.record.sendings.values())
+    assert backend == "redis" or told.claims >= limited

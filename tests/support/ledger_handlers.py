@@ -25,7 +25,7 @@ handlers = HandlerRegistry()
 
 
 @contextmanager
-def _noted(ctx: JobContext, ledger: str) -> Iterator[None]:
+def noted(ctx: JobContext, ledger: str) -> Iterator[None]:
     """A line before, and one after: ``end``, or ``cut`` when the handler is stopped."""
     note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
     try:
@@ -39,14 +39,14 @@ def _noted(ctx: JobContext, ledger: str) -> Iterator[None]:
 @handlers.job("ledger.work", keep_result=False)
 async def work(ctx: JobContext, ledger: str, seconds: float) -> None:
     """Take ``seconds``."""
-    with _noted(ctx, ledger):
+    with noted(ctx, ledger):
         await anyio.sleep(seconds)
 
 
 @handlers.job("ledger.linger", keep_result=False)
 async def linger(ctx: JobContext, ledger: str, seconds: float) -> None:
     """Take ``seconds`` the first time, and no time again: a job to be found running."""
-    with _noted(ctx, ledger):
+    with noted(ctx, ledger):
         if len(Ledger.read(ledger).by_job()[ctx.job_id]) == 1:
             await anyio.sleep(seconds)
 
@@ -62,14 +62,14 @@ def dies_in_attempt_1(ctx: JobContext) -> None:
 @handlers.job("ledger.dies_in_a_hook", keep_result=False, on_done=dies_in_attempt_1)
 async def dies_in_a_hook(ctx: JobContext, ledger: str) -> None:
     """Do nothing, and let the hook kill the process."""
-    with _noted(ctx, ledger):
+    with noted(ctx, ledger):
         pass
 
 
 @handlers.job("ledger.wait_for_file", keep_result=False)
 async def wait_for_file(ctx: JobContext, ledger: str, gate: str) -> None:
     """End as soon as the file ``gate`` exists."""
-    with _noted(ctx, ledger):
+    with noted(ctx, ledger):
         while not await anyio.Path(gate).exists():  # noqa: ASYNC110 - another process makes it
             await anyio.sleep(0.01)
 
@@ -77,7 +77,7 @@ async def wait_for_file(ctx: JobContext, ledger: str, gate: str) -> None:
 @handlers.job("ledger.wait_in_thread", keep_result=False)
 def wait_in_thread(ctx: JobContext, ledger: str, gate: str) -> None:
     """Run as ``wait_for_file`` does, in a thread: no cancellation can stop the thread."""
-    with _noted(ctx, ledger):
+    with noted(ctx, ledger):
         while not Path(gate).exists():
             time.sleep(0.01)
 
@@ -85,14 +85,14 @@ def wait_in_thread(ctx: JobContext, ledger: str, gate: str) -> None:
 @handlers.job("ledger.die")
 async def die(ctx: JobContext, ledger: str) -> None:
     """Give up at once."""
-    with _noted(ctx, ledger):
+    with noted(ctx, ledger):
         raise Dead("as the test asked")
 
 
 @handlers.job(DEAD_LETTER_KIND, keep_result=False)
 async def read_letter(ctx: JobContext, letter: DeadLetter) -> None:
     """Take no time. The dead job's payload names the ledger."""
-    with _noted(ctx, msgspec.json.decode(letter.payload)["ledger"]):
+    with noted(ctx, msgspec.json.decode(letter.payload)["ledger"]):
         pass
 
 

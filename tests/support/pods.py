@@ -27,6 +27,7 @@ from forge_jobs.cli.serving import RunMode, run_worker
 from forge_jobs.config import Deployment
 from tests.support.dying import die_while_firing
 from tests.support.ledger_handlers import handlers, seeded_chain
+from tests.support.limited_handlers import limited
 from tests.support.points import die_at
 from tests.support.waiting import wait_until
 
@@ -66,6 +67,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     :param death: how the process dies while it fires schedules: which call, seconds into it, marker
     :param dies_at: the stop point at which the process dies, the visit, marker
     :param seed: the arguments of a seeded ``ledger.chain`` in the queue ``work``
+    :param has_limits: the handlers are those with limits by key
     """
 
     url: str
@@ -76,6 +78,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     death: tuple[int, float, str] | None = None
     dies_at: tuple[str, int, str] | None = None
     seed: Mapping[str, str | int] | None = None
+    has_limits: bool = False
 
 
 def _end_with_the_test() -> None:
@@ -109,6 +112,8 @@ def _run(plan: PodPlan) -> None:
         die_at(point, visit, Path(marker))
     deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
     registry = handlers if plan.seed is None else seeded_chain(plan.seed)
+    if plan.has_limits:
+        registry = limited
     # As the worker command does.
     raise SystemExit(run_worker(deployment, registry, RunMode.FOREVER))
 
@@ -190,12 +195,13 @@ class Fleet:
         death: tuple[int, float, str] | None = None,
         dies_at: tuple[str, int, str] | None = None,
         seed: Mapping[str, str | int] | None = None,
+        has_limits: bool = False,
     ) -> PodProcess:
         """Start one more pod that declares ``queues`` (name -> max_workers).
 
         :param url: another way to the store
         :param clock_off: seconds by which the pod's wall clock is ahead of the machine's
-        :param death, dies_at, seed: see :class:`PodPlan`
+        :param death, dies_at, seed, has_limits: see :class:`PodPlan`
         """
         plan = PodPlan(
             url=url or self.url,
@@ -206,6 +212,7 @@ class Fleet:
             death=death,
             dies_at=dies_at,
             seed=seed,
+            has_limits=has_limits,
         )
         pod = PodProcess(plan)
         self.pods.append(pod)
