@@ -22,6 +22,7 @@ from forge_jobs.cli.commands.operating.bench import bench
 from forge_jobs.cli.commands.operating.export import export
 from forge_jobs.cli.commands.operating.me import me
 from forge_jobs.cli.commands.operating.store import store
+from forge_jobs.cli.commands.operating.strikes import strikes
 from forge_jobs.cli.commands.operating.workflows import workflows
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
@@ -45,6 +46,7 @@ from forge_jobs.cli.variables import read_from_environment
         top,
         queues,
         limits,
+        strikes,
         workflows,
         cron,
         pods,

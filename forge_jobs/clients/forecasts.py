@@ -49,6 +49,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
     slots = _allocation(queue, fleet.pods) if queue else None
     parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
     limits = await storage.config.limits() if job.hold is Hold.LIMIT else []
+    strikes = await storage.config.strikes() if job.struck_by else []
     told = explain(
         job,
         queue,
@@ -59,6 +60,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
         parents={parent.id: parent.status for parent in parents.values()},
         workers=around.workers,
         limits=limits,
+        strikes=strikes,
     )
     events: Sequence[TimelineEvent] = ()
     if told.reason in BY_JOB:

@@ -89,6 +89,8 @@ class Cause(StrEnum):
     EXPIRED = "expired"
     DROPPED = "dropped"
     """No token of the handler's rate limit was there, and the handler drops such jobs."""
+    STRUCK = "struck"
+    """A strike of an operator meant the job before its handler started."""
     PARENT_FAILED = "parent_failed"
     PARENTS_SETTLED = "parents_settled"
     REQUEUED = "requeued"
@@ -316,6 +318,7 @@ class Job(Struct, frozen=True, kw_only=True):
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
     :param rate_limit: the scope that the job waits for when the cause is rate_limited, else None
+    :param struck_by: the name of the strike when the cause is struck, else None
     :param unreadable: which stored fields cannot be read, and why. Here they are as in a new job
     :param limit_name: the limit that the job counts toward while in_progress, "" for none
     :param limit_key: the key of the limit
@@ -359,6 +362,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """Parents among ``waits_for`` that ended without success and hold the job, until they
     succeed after a requeue or an operator releases the job."""
     rate_limit: str | None = None
+    struck_by: str | None = None
     unreadable: str = ""
     follow_up: bool = False
     limit_name: str = ""

@@ -68,7 +68,8 @@ class Transition(Struct, frozen=True, kw_only=True):
     :param error: appended to the history, of which the newest ``ERROR_HISTORY`` stay
     :param result: JSON text of what the handler returned, replacing an older one. None: none
     :param cooldown: pauses the queue
-    :param rate_limit: the scope that the job waits for, kept for explanations
+    :param rate_limit: the scope that the job waits for, kept for explanations. With the cause
+        struck the name of the strike
     :param again: pending: the job begins anew under the same id. Payload and metadata are replaced,
         attempt, crashes and snoozes count from zero, checkpoint and steps are forgotten
     """

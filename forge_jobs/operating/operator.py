@@ -14,6 +14,7 @@ from forge_jobs.operating.errors.calls import ErrorCalls
 from forge_jobs.operating.jobs.calls import JobCalls
 from forge_jobs.operating.jobs.exporting import ExportCalls
 from forge_jobs.operating.jobs.hints import HintCalls
+from forge_jobs.operating.jobs.strikes import StrikeCalls
 from forge_jobs.operating.jobs.workflows import WorkflowCalls
 from forge_jobs.operating.kinds.calls import KindCalls
 from forge_jobs.operating.pods.calls import PodCalls
@@ -30,6 +31,7 @@ from forge_jobs.storage.protocols import Storage, check_storage
 
 class Operator(
     WorkflowCalls,
+    StrikeCalls,
     JobCalls,
     ExportCalls,
     HintCalls,

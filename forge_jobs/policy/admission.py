@@ -9,6 +9,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
 from forge_jobs.model.queues import LimitState, QueueState
+from forge_jobs.model.strikes import Strike
 from forge_jobs.policy import remedies
 from forge_jobs.policy.cooldowns import cooldown_began
 from forge_jobs.policy.explanations import ZERO, Explanation, Reason, Situation, at, count
@@ -27,6 +28,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     parents: Mapping[JobId, JobStatus] | None = None,
     workers: Sequence[WorkerState] = (),
     limits: Sequence[LimitState] = (),
+    strikes: Sequence[Strike] = (),
 ) -> Explanation:
     """Explain why ``job`` does not run or how it runs, from readings of one moment.
 
@@ -41,6 +43,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         Only they tell a parent still to end from one that failed and is held for an operator
     :param workers: of all pods. They tell who has the slots
     :param limits: of the queue, for a job that waits for one
+    :param strikes: for a job that one of them holds
     """
     around = Situation(
         queue=queue,
@@ -50,6 +53,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         now=now,
         workers=tuple(workers),
         limits=tuple(limits),
+        strikes=tuple(strikes),
     )
     reason = _reason(job, around, parents or {})
     is_late = job.status in _WAITING and job.due_at <= now
@@ -116,8 +120,10 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
             text=f"held: no live pod knows the kind {job.kind!r}",
             help=remedies.start_worker(job.queue),
         )
-    if job.due_at <= around.now:
-        return None
+    return None if job.due_at <= around.now else _not_due(job, around)
+
+
+def _not_due(job: Job, around: Situation) -> Explanation:
     help = remedies.run_now(job.id)
     if job.status is JobStatus.FAILED:
         text = f"waits for attempt {_attempt(job, job.attempt + 1)} at {at(job.due_at)}"
@@ -128,6 +134,8 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
             forecast=job.due_at,
             help=help,
         )
+    if job.cause is Cause.STRUCK:
+        return _struck(job, around)
     if job.rate_limit is not None:
         return Explanation(
             reason=Reason.RATE_LIMITED,
@@ -148,6 +156,24 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.snoozes and job.cause in {Cause.SNOOZED, Cause.THROTTLED}:
         text = f"{job.cause} for the {_ordinal(job.snoozes)} time; {text}"
     return Explanation(reason=Reason.NOT_DUE, text=text, forecast=job.due_at, help=help)
+
+
+def _struck(job: Job, around: Situation) -> Explanation:
+    tried = f"asked again at {at(job.due_at)}"
+    known = next((each for each in around.strikes if each.name == job.struck_by), None)
+    if job.struck_by is None:
+        text = f"waits until its pod knows the strikes, {tried}"
+    elif known is None:
+        text = f"was held by the strike {job.struck_by!r}, which is lifted; {tried}"
+    else:
+        why = f": {known.rule.reason}" if known.rule.reason else ""
+        text = f"held by the strike {known.name!r} of {known.by}{why}; {tried}"
+    return Explanation(
+        reason=Reason.STRUCK,
+        text=text,
+        since=job.claimed_at,
+        help=remedies.lift_strike(known.name) if known else remedies.run_now(job.id),
+    )
 
 
 def _limited(job: Job, around: Situation) -> Explanation:
@@ -261,12 +287,15 @@ def _ended(job: Job) -> Explanation:
         text = f"dead after attempt {_attempt(job, job.attempt)}: {_why_dead(job)}"
     else:
         text = f"cancelled: {_WHY_CANCELLED.get(job.cause, 'on request')}"
+        if job.cause is Cause.STRUCK and job.errors:
+            text = f"cancelled: {job.errors[-1].message}"
     return Explanation(reason=reason, text=text, since=job.finished_at, help=help)
 
 
 _WHY_CANCELLED = {
     Cause.EXPIRED: "it expired before it ran",
     Cause.DROPPED: "its rate limit had no token for it, and its handler drops such jobs",
+    Cause.STRUCK: "a strike of an operator meant it",
     Cause.PARENT_FAILED: "a job it waited for ended without success",
 }
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
 from forge_jobs.model.queues import LimitState, QueueState
+from forge_jobs.model.strikes import Strike
 
 ZERO = timedelta(0)
 
@@ -28,6 +29,8 @@ class Reason(StrEnum):
     """The handler found no token of a rate limit, and the job has a turn there."""
     KEY_MISSING = "key_missing"
     """The pod that claimed the job lacks the key of the payload."""
+    STRUCK = "struck"
+    """A strike of an operator holds the job."""
     LIMITED = "limited"
     """As many jobs of its limit and key run as may."""
     QUEUE_UNKNOWN = "queue_unknown"
@@ -100,6 +103,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     now: datetime
     workers: tuple[WorkerState, ...] = ()
     limits: tuple[LimitState, ...] = ()
+    strikes: tuple[Strike, ...] = ()
 
     @property
     def live(self) -> tuple[PodState, ...]:

@@ -33,6 +33,11 @@ def explain_job(job_id: str) -> str:
     return f"forge-jobs explain {job_id}"
 
 
+def lift_strike(name: str) -> str:
+    """Lifts a strike, and makes the jobs due that it held."""
+    return f"forge-jobs strikes lift {shlex.quote(name)}"
+
+
 def run_now(job_id: str) -> str:
     """Makes a job due now."""
     return f"forge-jobs jobs run-now {job_id}"

@@ -23,6 +23,9 @@ from forge_jobs.policy.randomness import Randomness
 KEY_PAUSE = timedelta(seconds=30)
 """How long a job waits for a pod that has the key of the payload, before the next try."""
 
+STRIKE_PAUSE = timedelta(minutes=5)
+"""How long a struck job waits before the strikes are asked again, unless a lift makes it due."""
+
 _FREE_SNOOZES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=10), timedelta(seconds=1)
 
@@ -31,18 +34,19 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How one attempt ended.
 
     :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, rate_limited,
-        key_missing, crashed (the handler's own process), interrupted, released, cancelled or
-        dropped
+        key_missing, crashed (the handler's own process), interrupted, released, cancelled,
+        dropped or struck
     :param error: of a failure. Also of a success whose result could not be encoded
     :param result: JSON text of what the handler returned
     :param retryable: False: the handler's rules say that this error is final
     :param delay: failed, timed_out: instead of the backoff. Snoozed, rate_limited, and succeeded
         with ``again``: until the job is due again
     :param retry_after: throttled: how long the upstream asked to be left alone
-    :param rate_limit: rate_limited: the scope that the job waits for
+    :param rate_limit: rate_limited: the scope that the job waits for. Struck: the strike's name
     :param tokens: rate_limited: how many tokens the job needs at once
     :param exception: raised by the handler, for retry policies
     :param again: succeeded: the job begins a new occurrence instead of being done
+    :param is_final: struck: the job is cancelled instead of held
     :param is_redacted: secrets were taken out of ``error``, so ``exception`` must not be shown
     """
 
@@ -56,6 +60,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     tokens: int = 1
     exception: BaseException | None = None
     again: Occurrence | None = None
+    is_final: bool = False
     is_redacted: bool = False
 
 
@@ -301,6 +306,17 @@ def _key_missing(_end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Random
     )
 
 
+def _struck(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(
+        status=JobStatus.CANCELLED if end.is_final else JobStatus.PENDING,
+        cause=end.cause,
+        delay=end.delay or STRIKE_PAUSE,
+        hand_back=not end.is_final,
+        error=end.error,
+        rate_limit=end.rate_limit,
+    )
+
+
 def _handed_back(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
     # The job gave no reason to wait, so the place in the queue is kept.
     return Transition(
@@ -326,4 +342,5 @@ _DECISIONS: dict[Cause, Callable[[AttemptEnd, ClaimedJob, Rules, Randomness], Tr
     Cause.RELEASED: _handed_back,
     Cause.CANCELLED: _cancelled,
     Cause.DROPPED: _cancelled,
+    Cause.STRUCK: _struck,
 }

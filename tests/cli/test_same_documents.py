@@ -76,6 +76,7 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
     forge("cron", "add", "nightly", KIND, "@daily", "--queue", "q")
     forge("limits", "set", "smtp", "5/1m")
     forge("limits", "set-concurrency", "q", "hosts", "2")
+    forge("strikes", "add", "big", "--kind", "k", "--where", "amount > 5")
     forge("queues", "set", "q", "--max-workers", "3", "--objective", "95% within 30s")
     forge("jobs", "cancel", job_id)
     forge("worker", HANDLERS, "--queues", "q", "--once")
@@ -148,6 +149,8 @@ CHANGES: dict[str, tuple[dict[str, str], tuple[str, ...], Any]] = {
         {"queue": "q", "name": "hosts"}, ("q", "hosts", "3"), {"at_most": 3},
     ),
     "delete_concurrency": ({"queue": "q", "name": "hosts"}, ("q", "hosts"), None),
+    "add_strike": ({"name": "new"}, ("new", "--kind", "k"), {"kind": "k"}),
+    "lift_strike": ({"name": "big"}, ("big",), None),
     "cancel_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "resume_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "undo_action": ({"action_id": "?"}, ("?",), None),
@@ -187,6 +190,7 @@ def test_the_command_and_the_route_of_a_change_give_one_document(
     forge("cron", "add", "nightly", KIND, "@daily", "--queue", "q")
     forge("limits", "set", "smtp", "5/1m")
     forge("limits", "set-concurrency", "q", "hosts", "2")
+    forge("strikes", "add", "big", "--kind", "k", "--where", "amount > 5")
     names, words, body = CHANGES[operation]
     if "action_id" in names:
         [newest, *_] = forge.json("actions", "list")["actions"]

@@ -73,6 +73,7 @@ from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.served_bugs import SERVED_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
+from tests.meta.strike_bugs import STRIKE_BUGS
 from tests.meta.term_bugs import TERM_BUGS
 from tests.meta.terminal_bugs import TERMINAL_BUGS
 from tests.meta.typing_bugs import TYPING_BUGS
@@ -135,6 +136,7 @@ GROUPS = {
     "again": AGAIN_BUGS,
     "rate": RATE_BUGS,
     "limit": LIMIT_BUGS,
+    "strike": STRIKE_BUGS,
     "pod": POD_BUGS,
 }
 """Group, named as the module but for the first -> bugs."""

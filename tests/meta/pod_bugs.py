@@ -152,8 +152,8 @@ HANDLERS = [
     in_runtime(
         "worker: a job given out before the process stood still starts",
         "queue/worker",
-        "                run.stop(StopReason.SHUTDOWN)\n            if run.handler.rate is None",
-        "                pass\n            if run.handler.rate is None",
+        "            self._stop_when_fenced(run, now)\n",
+        "",
         "lapsed_lease.py::test_a_job_given_out_before_the_process_stood_still_does_not_start",
     ),
     in_runtime(

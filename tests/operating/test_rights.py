@@ -22,6 +22,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queries.reading import parse_query
 from forge_jobs.model.queues import QueueChange, RateLimit
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.operating.access import ALL, Access, Actor, Right
 from forge_jobs.operating.actions.editing import JobEdit
 from forge_jobs.operating.actions.previews import Apply
@@ -39,6 +40,7 @@ SECRET = "swordfish"
 EVERY = frozenset({"*"})
 OPEN, CLOSED = "open", "vault"
 LIMIT = "vault-api"
+STRIKE = "a strike"
 
 
 def _any(**values: Any) -> dict[str, Any]:
@@ -82,6 +84,7 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
             )
             await boss.add_schedule(f"of-{queue}", edit)
         await boss.set_limit(LIMIT, RateLimit(100, timedelta(days=1)))
+        await boss.add_strike(STRIKE, StrikeRule(kind="a.kind", where=f'n == "{SECRET}"'))
         for queue in (OPEN, CLOSED):
             await storage.config.set_limit(queue, "hosts", 5)
         await boss.run_jobs_now(JobFilter(queues=(CLOSED,), unique_key=SECRET[:1]))
@@ -163,6 +166,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
             "export_jobs": (),
             "list_schedules": (),
             "list_limits": (),
+            "list_strikes": (),
             "list_objectives": (),
             "doctor": (),
             "store": (),
@@ -188,6 +192,8 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "set_schedule": (schedule, edit),
         **{f"{verb}_schedule": (schedule,) for verb in ("pause", "resume", "delete", "trigger")},
         "schedule_fires": (schedule,),
+        "add_strike": ("new", StrikeRule(kind="a.kind")),
+        "lift_strike": (STRIKE,),
         "set_limit": (LIMIT, RateLimit(5, timedelta(days=1))),
         **{f"{verb}_limit": (LIMIT,) for verb in ("delete", "drain")},
         "list_concurrency": (),
@@ -204,7 +210,8 @@ async def everything(storage: Storage) -> bytes:
                   (await boss.list_queues()).queues]  # fmt: skip
         schedules, limits = await boss.list_schedules(), await boss.list_limits()
         at_once = await boss.list_concurrency()
-    return document([page.jobs, queues, schedules, limits.rate_limits, at_once])
+        strikes = (await boss.list_strikes()).strikes
+    return document([page.jobs, queues, schedules, limits.rate_limits, at_once, strikes])
 
 
 @pytest.mark.parametrize("named", ACCESSES)
@@ -243,6 +250,9 @@ async def test_no_operation_goes_beyond_the_access(named: str, sqlite_storage: S
         (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "enqueue"),
         (Access(queues=frozenset({OPEN})), "queues", "doctor"),
         (Access(queues=frozenset({OPEN})), "queues", "list_limits"),
+        (Access(queues=frozenset({OPEN})), "queues", "list_strikes"),
+        (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "add_strike"),
+        (Access(actions=frozenset({"add_strike"})), "actions", "lift_strike"),
         (Access(queues=frozenset({OPEN})), "queues", "store"),
     ],
 )

@@ -148,6 +148,14 @@ async def _key_missing(stage: Stage) -> Told:
     return Told(claimed.claim.job_id, since)
 
 
+async def _struck(stage: Stage) -> Told:
+    claimed = await stage.running(await stage.fleet.start())
+    since = stage.clock.now()
+    back = Transition(status=JobStatus.PENDING, cause=Cause.STRUCK, hand_back=True, delay=HOUR)
+    assert await finish(stage.storage, claimed, back)
+    return Told(claimed.claim.job_id, since)
+
+
 async def _paused(stage: Stage) -> Told:
     await stage.fleet.start()
     job_id = await stage.job()
@@ -279,6 +287,7 @@ STAGES: dict[Reason, Callable[[Stage], Awaitable[Told]]] = {
     Reason.RATE_LIMITED: _rate_limited,
     Reason.LIMITED: _limited,
     Reason.KEY_MISSING: _key_missing,
+    Reason.STRUCK: _struck,
     Reason.PAUSED: _paused,
     Reason.COOLING_DOWN: _cooling,
     Reason.MAX_WORKERS_ZERO: _no_workers,

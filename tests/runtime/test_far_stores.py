@@ -118,6 +118,7 @@ class FarPod:
             job_context=_no_context,
             rng=random.Random(1),
         )
+        services.strikes.are_asked = False
         self.loop = QueueLoop(QUEUE, services)
         self.pool = self.loop.pool
         self._running = asyncio.ensure_future(self.loop.run())

@@ -71,6 +71,7 @@ class Bench:
             job_context=_no_context,
             rng=random.Random(1),
         )
+        self.services.strikes.are_asked = False
         self.loop = QueueLoop(QUEUE, self.services)
         self.pool = self.loop.pool
 

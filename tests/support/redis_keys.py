@@ -28,6 +28,7 @@ _FLEET = frozenset(
         "outbox",
         "outbox_seq",
         "limits",
+        "strikes",
         "rates",
         "rates_idle",
         "kinds",

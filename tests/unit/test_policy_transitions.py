@@ -271,7 +271,7 @@ def test_a_throttled_job_cools_its_queue_down_also_with_its_last_snooze(snoozes:
 
 
 @pytest.mark.parametrize(
-    "cause", sorted(set(Cause) - set(ENDS) - {Cause.CRASHED, Cause.KEY_MISSING})
+    "cause", sorted(set(Cause) - set(ENDS) - {Cause.CRASHED, Cause.KEY_MISSING, Cause.STRUCK})
 )
 def test_what_is_not_the_end_of_an_attempt_is_refused(cause: Cause) -> None:
     with pytest.raises(ValueError, match=cause):

@@ -162,7 +162,7 @@ each_route = pytest.mark.parametrize(
     "bound", bound_operations(), ids=lambda each: each.operation.name
 )
 
-_MAKES = {"set_queue", "add_schedule", "set_limit", "set_concurrency", "delete_queue"}
+_MAKES = {"set_queue", "add_schedule", "set_limit", "set_concurrency", "delete_queue", "add_strike"}
 """Operations that take names which are not there yet: they make what is named, and a queue without
 jobs and settings is as one that was deleted."""
 

@@ -4,12 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import Struct
 
 from forge_jobs.clients.schedules import pause_schedule, put_schedule, resume_schedule
 from forge_jobs.model.ids import HostId, new_job_id
 from forge_jobs.model.pod_requests import PodVerb
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.storage.protocols import Storage
 
 
@@ -126,6 +128,26 @@ class _Concurrency(Value):
             await storage.config.delete_limit(queue, name)
 
 
+class _StoredStrike(Struct, frozen=True):
+    rule: StrikeRule
+    by: str
+
+
+class _Strike(Value):
+    async def read(self, storage: Storage, target: str) -> str:
+        found = {each.name: each for each in await storage.config.strikes()}
+        if target not in found or found[target].unreadable:
+            return ""
+        return _text(_StoredStrike(found[target].rule, found[target].by))
+
+    async def write(self, storage: Storage, target: str, text: str) -> None:
+        if text:
+            kept = msgspec.json.decode(text, type=_StoredStrike)
+            await storage.config.put_strike(target, kept.rule, kept.by)
+        else:
+            await storage.config.lift_strike(target)
+
+
 class _Quiet(Value):
     async def read(self, storage: Storage, target: str) -> str:
         states = {str(state.pod.host_id): state for state in await storage.procs.pods()}
@@ -151,6 +173,8 @@ _VALUES: Mapping[str, Value] = {
     "resume_schedule": _SchedulePause(),
     "quiet_pod": _Quiet(),
     "resume_pod": _Quiet(),
+    "add_strike": _Strike(),
+    "lift_strike": _Strike(),
     "set_limit": _Limit(),
     "delete_limit": _Limit(),
     "set_concurrency": _Concurrency(),

@@ -26,6 +26,7 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
+from forge_jobs.runtime.shared.strikes import READ_EVERY, Strikes
 
 _WOKEN_PAUSE = timedelta(minutes=1)
 """The pause of a loop that wake-ups run when there is work."""
@@ -72,6 +73,7 @@ class PodLoops:
         lease: Callable[[], PodLease],
         client: JobClient,
         served: ServedByName,
+        strikes: Strikes,
     ) -> None:
         settings = plan.settings
         self._plan = plan
@@ -83,6 +85,7 @@ class PodLoops:
         self._running = running
         self._lease = lease
         self._client = client
+        self._strikes = strikes
         self._seeds = seeded(plan.handlers)
         self._rng = random.Random()
         self._swept_at = plan.clock.elapsed()
@@ -118,7 +121,9 @@ class PodLoops:
         telling = self._loop("progress", self._tell, _WOKEN_PAUSE)
         progress.wakeup = telling.wakeup
         self.patterns = self._loop("patterns", self._look_for_queues, LOOK_EVERY)
+        self.strikes = self._loop("strikes", self._read_strikes, READ_EVERY)
         self.all = (
+            self.strikes,
             self.coordinator,
             self.handover,
             self.letters,
@@ -241,6 +246,10 @@ class PodLoops:
 
     async def _look_for_queues(self) -> timedelta | None:
         await self._patterns.look_once()
+        return None
+
+    async def _read_strikes(self) -> timedelta | None:
+        await self._strikes.read()
         return None
 
     async def _tell(self) -> timedelta | None:

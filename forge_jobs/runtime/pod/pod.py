@@ -119,6 +119,7 @@ class RunningPod:
             lease=lambda: self.services.lease,
             client=self.client,
             served=self.served,
+            strikes=self.services.strikes,
         )
         self.receiver = BeatReceiver(
             self.services,
@@ -308,6 +309,7 @@ class RunningPod:
             self.loops.letters.wakeup.wake()
         if wake.beat:
             self.heartbeat.wake()
+            self.loops.strikes.wakeup.wake()
         if wake.fleet:
             self.loops.coordinator.wakeup.wake()
             self.loops.patterns.wakeup.wake()

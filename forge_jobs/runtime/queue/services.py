@@ -28,6 +28,7 @@ from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import Wakeup
+from forge_jobs.runtime.shared.strikes import Strikes
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
@@ -118,7 +119,7 @@ class PodServices:
         self.fence = fence
         self.events = events
         self.latencies, self.failures = latencies, failures
-        self.rate_limit = rate_limit
+        self.rate_limit, self.strikes = rate_limit, Strikes(storage.config)
         self.progress = progress
         self.job_context = job_context
         self.values = values or PodValues(None)

@@ -1,4 +1,4 @@
-"""The due time of a job that waits for a rate limit."""
+"""The questions before a run: strikes, and tokens of a rate limit."""
 
 import asyncio
 from datetime import timedelta
@@ -6,8 +6,9 @@ from datetime import timedelta
 from msgspec import structs
 
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.jobs import Cause
+from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.queues import RateAsk
+from forge_jobs.model.strikes import Effect
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.failures import error_record
@@ -25,7 +26,48 @@ DROPPED = AttemptEnd(cause=Cause.DROPPED)
 """Of a job whose handler drops what finds no token."""
 
 
-async def without_token(run: Run, services: PodServices) -> AttemptEnd | None:
+async def may_not_run(run: Run, services: PodServices) -> AttemptEnd | None:
+    """Return the end of a run that a strike or a rate limit does not allow, else None."""
+    if services.strikes.are_asked and (end := await _struck(run, services)) is not None:
+        return end
+    return await _without_token(run, services)
+
+
+async def _struck(run: Run, services: PodServices) -> AttemptEnd | None:
+    """Return the end of a run that a strike of an operator does not allow. None: none does.
+
+    While the store does not say which strikes there are, the job waits a few seconds.
+    """
+    job = run.job
+    if run.stop_reason is not None:
+        return None
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            strike = await services.strikes.verdict(job.kind, run.payload)
+    except asyncio.CancelledError:
+        run.stop(StopReason.SHUTDOWN)  # by the program
+        return None
+    except Exception as error:
+        logger.debug("the strikes are not known: %s", error)
+        run.finish()
+        return AttemptEnd(cause=Cause.STRUCK, delay=_WITHOUT_ANSWER * services.rng.uniform(0.2, 1))
+    if strike is None:
+        return None
+    run.finish()
+    if strike.rule.effect is Effect.HOLD:
+        return AttemptEnd(cause=Cause.STRUCK, rate_limit=strike.name)
+    message = f"the strike {strike.name!r} of {strike.by} cancels it"
+    record = ErrorRecord(
+        attempt=job.attempt,
+        cause=Cause.STRUCK,
+        type="Struck",
+        message=f"{message}: {strike.rule.reason}" if strike.rule.reason else message,
+        host_id=services.host_id,
+    )
+    return AttemptEnd(cause=Cause.STRUCK, rate_limit=strike.name, error=record, is_final=True)
+
+
+async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:
     """Return the end of a run whose handler declares a rate limit that has no token for the job.
 
     Nothing starts without a token: while the store gives no answer, the job is due again within a

@@ -26,7 +26,7 @@ from forge_jobs.runtime.queue.failures import error_record, redacted
 from forge_jobs.runtime.queue.injection.hook_runs import HookRuns, HookScope
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.turns import with_turn, without_token
+from forge_jobs.runtime.queue.turns import may_not_run, with_turn
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import HandlerThread
 
@@ -107,10 +107,10 @@ class Worker:
             if run.job.crashes and not await self._record_start(run):
                 return
             now = services.clock.elapsed()
-            if services.fence.must_stop(now, run.job.claim.queue):
-                # The process was frozen after the claim: another pod may have the job by now.
-                run.stop(StopReason.SHUTDOWN)
-            if run.handler.rate is None or (end := await without_token(run, services)) is None:
+            self._stop_when_fenced(run, now)
+            if services.strikes.are_asked or run.handler.rate is not None:
+                end = await may_not_run(run, services)
+            if end is None:
                 self._note_start(run, now)
                 if stop_points.ARMED:
                     await stop_points.reach("run:start")
@@ -148,6 +148,11 @@ class Worker:
             services.ended_runs += 1
             self.run = None
             self._ended(self, run, end)
+
+    def _stop_when_fenced(self, run: Run, now: float) -> None:
+        if self._services.fence.must_stop(now, run.job.claim.queue):
+            # The process was frozen after the claim: another pod may have the job by now.
+            run.stop(StopReason.SHUTDOWN)
 
     def _note_start(self, run: Run, now: float) -> None:
         if run.stop_reason is None:

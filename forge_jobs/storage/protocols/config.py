@@ -16,6 +16,7 @@ from forge_jobs.model.queues import (
     RateLimitState,
     TokenGrant,
 )
+from forge_jobs.model.strikes import Strike, StrikeRule
 
 NOT_AHEAD = timedelta(0)
 """Take what is there, and reserve nothing."""
@@ -172,6 +173,29 @@ class ConfigStore(Protocol):
         """Empty the bucket: the upstream said that the budget is used up.
 
         :raises NotFound: no such bucket
+        """
+        ...
+
+    async def put_strike(self, name: str, rule: StrikeRule, by: str) -> None:
+        """Store a strike, or set one of that name anew. Wakes beats, by which pods read strikes.
+
+        :param by: who sets the strike
+        :raises InvalidInput: there are ``MOST_STRIKES`` others
+        """
+        ...
+
+    async def lift_strike(self, name: str) -> None:
+        """Remove a strike. Wakes beats. Jobs that the strike held stay as they are until they are
+        made due (``JobStore.run_now``), or their pause is over.
+
+        :raises NotFound: no such strike
+        """
+        ...
+
+    async def strikes(self) -> list[Strike]:
+        """Return every strike, by name.
+
+        Must show, to calls that begin later, each strike whose :meth:`put_strike` has returned.
         """
         ...
 

@@ -88,6 +88,7 @@ Under the base of the fleet
                                 ``outbox_seq`` the last number
 ``kinds``             hash      kind -> when a pod last described the kind, and how
 ``limits``            hash      scope -> rate limit and the state of its bucket
+``strikes``           hash      name -> when a strike was set, and its rule
 ``rates``             hash      scope and key -> the bucket of a key of a rate limit
 ``rates_idle``        zset      the same, by when they are full
 ``g:<minute>``        hash      gauges of the pods, end by themselves. ``gauges`` (zset) the minutes

@@ -29,6 +29,7 @@ from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateAsk, RateLimit, Retention
 from forge_jobs.model.schedules import Firing
 from forge_jobs.model.series import Depth, FlowSample, SeriesAsk
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.model.transitions import Delivery, Demand, Finalization, Revival
 from forge_jobs.storage.protocols import ConfigStore, CronStore, JobStore, ProcStore, Storage
 from forge_jobs.storage.protocols.pod_requests import AskedStore
@@ -61,7 +62,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 _HOUR = timedelta(hours=1)
-_GAUGES = PodGauges()
 _HISTOGRAM = Histogram({1: 1})
 _SHORT = Retention(done=MICROSECOND, dead=MICROSECOND, cancelled=MICROSECOND)
 
@@ -141,9 +141,8 @@ async def _deliver(world: World) -> None:
 
 async def _allocate(world: World) -> None:
     [found] = [each for each in await world.procs.allocations() if each.queue == QUEUE]
-    change = AllocationChange(
-        queue=QUEUE, version=found.version, slots={world.lease.host_id: Slots(1, 1)}
-    )
+    slots = {world.lease.host_id: Slots(1, 1)}
+    change = AllocationChange(queue=QUEUE, version=found.version, slots=slots)
     assert await world.procs.allocate([change]) == [True]
 
 
@@ -193,6 +192,8 @@ async def _limits(world: World) -> None:
     assert [await world.config.limits(), await world.config.rate_limits()]
     await world.config.delete_limit(QUEUE, "hosts")
     await world.config.delete_rate_limit("r")
+    await world.config.put_strike("s", StrikeRule(kind=KIND), "ada")
+    await world.config.lift_strike((await world.config.strikes())[0].name)
 
 
 async def _queues(world: World) -> None:
@@ -238,15 +239,14 @@ async def _history(world: World) -> None:
     )
     assert await world.jobs.add_flows([flow]) == []
     await world.jobs.record_depths({QUEUE: Depth(due=1)})
-    until = minute + timedelta(hours=1)
+    until = minute + _HOUR
     assert await world.jobs.series(minute, until, queue=QUEUE, kind="tests.kind")
-    asked = [SeriesAsk(since=minute, until=until, queue=QUEUE)]
-    assert [len(each) for each in await world.jobs.many_series(asked)] == [1]
+    assert await world.jobs.many_series([SeriesAsk(since=minute, until=until, queue=QUEUE)])
     assert await world.jobs.add_failures([failed]) == []
     assert (await world.jobs.error_groups(minute, now)).groups
     assert await world.jobs.error_group(QUEUE, "abc", minute, now)
     await world.jobs.roll_up(1000)
-    await world.procs.record_gauges(world.lease, minute, _GAUGES)
+    await world.procs.record_gauges(world.lease, minute, PodGauges())
     await world.procs.gauges(minute, now)
 
 

@@ -41,6 +41,10 @@ async def _limits(operator: Operator) -> Iterable[str]:
     return scopes | {each.name for each in (await operator.list_concurrency()).limits}
 
 
+async def _strikes(operator: Operator) -> Iterable[str]:
+    return [each.name for each in (await operator.list_strikes()).strikes]
+
+
 Read = Callable[[Operator], Awaitable[Iterable[str]]]
 
 _BY_PARAMETER: dict[str, Read] = {
@@ -51,7 +55,12 @@ _BY_PARAMETER: dict[str, Read] = {
     "pod": _pods,
     "pod_id": _pods,
 }
-_BY_GROUP: dict[str, Read] = {"queues": _queues, "cron": _schedules, "limits": _limits}
+_BY_GROUP: dict[str, Read] = {
+    "queues": _queues,
+    "cron": _schedules,
+    "limits": _limits,
+    "strikes": _strikes,
+}
 """Of commands of a group, whose arguments are called ``name`` or ``names``."""
 
 

@@ -262,6 +262,7 @@ def job(
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
         rate_limit=fields.get("limit") if cause is Cause.RATE_LIMITED else None,
+        struck_by=fields.get("limit") if cause is Cause.STRUCK else None,
         follow_up=is_following(place),
         limit_name=limit_name,
         limit_key=limit_key,

@@ -18,12 +18,13 @@ from forge_jobs.model.queues import (
     RateLimitState,
     TokenGrant,
 )
+from forge_jobs.model.strikes import Strike, StrikeRule
 from forge_jobs.storage.deleting import in_use, unknown_queue
 from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
 from forge_jobs.storage.redis.base.scripts import request_of
-from forge_jobs.storage.redis.config import limit_keys, limits, rate_keys, rate_limits
+from forge_jobs.storage.redis.config import limit_keys, limits, rate_keys, rate_limits, strikes
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 from forge_jobs.storage.salvage import declared_in
 
@@ -146,6 +147,15 @@ class RedisConfigStore:
 
     async def drain_tokens(self, scope: str) -> None:
         await rate_limits.drain(self._database, scope)
+
+    async def put_strike(self, name: str, rule: StrikeRule, by: str) -> None:
+        await strikes.put(self._database, name, rule, by)
+
+    async def lift_strike(self, name: str) -> None:
+        await strikes.lift(self._database, name)
+
+    async def strikes(self) -> list[Strike]:
+        return await strikes.stored(self._database)
 
     async def ensure_limits(self, queue: str, limits_of: Mapping[str, int]) -> None:
         await limits.declare(self._database, queue, limits_of, by_operator=False)

@@ -237,6 +237,15 @@ limits = Table(
     postgresql_with=CHURNED,
 )
 
+strikes = Table(
+    "forge_strikes",
+    metadata,
+    Column("name", TEXT, primary_key=True),
+    # JSON text, see ``StoredStrike``.
+    Column("rule", TEXT, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
 # Rows are only added, except by claims, which hold the lock of the queue. So ends of jobs never
 # wait for each other here.
 openings = Table(

@@ -19,13 +19,14 @@ from forge_jobs.model.queues import (
     RateLimitState,
     TokenGrant,
 )
+from forge_jobs.model.strikes import Strike, StrikeRule
 from forge_jobs.storage.deleting import unknown_queue
 from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.salvage import declared_in
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config import limit_keys, limits, rate_keys, rate_limits
+from forge_jobs.storage.sql.config import limit_keys, limits, rate_keys, rate_limits, strikes
 from forge_jobs.storage.sql.config.queues import (
     STATE_COLUMNS,
     declare_queues,
@@ -184,6 +185,15 @@ class SqlConfigStore:
 
     async def drain_tokens(self, scope: str) -> None:
         await self._database.write(lambda tx: rate_limits.drain(tx, scope))
+
+    async def put_strike(self, name: str, rule: StrikeRule, by: str) -> None:
+        await self._database.write(lambda tx: strikes.put(tx, name, rule, by))
+
+    async def lift_strike(self, name: str) -> None:
+        await self._database.write(lambda tx: strikes.lift(tx, name))
+
+    async def strikes(self) -> list[Strike]:
+        return await self._database.read(strikes.stored)
 
     async def ensure_limits(self, queue: str, limits_of: Mapping[str, int]) -> None:
         await self._database.write(lambda tx: limits.ensure(tx, queue, limits_of))

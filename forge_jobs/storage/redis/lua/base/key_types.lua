@@ -16,7 +16,7 @@ local OTHERS = {
 local OF_FLEET = {
   queues = 'set', pods = 'zset', leader = 'hash', schedules = 'hash', due = 'zset', outbox = 'hash',
   limits = 'hash', gauges = 'zset', pod_hours = 'zset', schema = 'hash', events = 'zset',
-  actions = 'zset', flow_minutes = 'zset', flow_hours = 'zset',
+  actions = 'zset', flow_minutes = 'zset', flow_hours = 'zset', strikes = 'hash',
 }
 local READ = { hash = 'HLEN', zset = 'ZCARD', set = 'SMEMBERS' }
 

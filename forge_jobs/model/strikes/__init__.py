@@ -1,0 +1,172 @@
+"""Strikes: rules by which operators keep jobs from running, by kind or by a condition."""
+
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from forge_jobs.errors import InvalidInput, NotFound, a_type
+
+LONGEST_TEXT = 1000
+"""Characters of a condition or a reason, at most."""
+
+MOST_STRIKES = 1000
+"""Strikes of an installation, at most."""
+
+_FIX = """give one like 'customer_id == 7', 'region in ["eu", "us"]' or 'amount between [10, 20]'"""
+_TEXT = re.compile(r"\s*([^\s=!<>]+)\s*(==|!=|<=|>=|<|>|\bin\b|\bbetween\b)\s*(.+?)\s*", re.DOTALL)
+_STARS = "***"
+_OF_LIST = {"in", "between"}
+_ORDERED = ("<", "<=", ">", ">=")
+
+
+class Condition(Struct, frozen=True):
+    """A comparison of a field of the payload.
+
+    :param field: a path of names with dots between them: ``customer.id``
+    :param operator: ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` or ``between``
+    :param value: a JSON value. A list for ``in``, a list of two for ``between``, both included
+    """
+
+    field: str
+    operator: str
+    value: Any
+
+
+class Effect(StrEnum):
+    """The fate of a struck job."""
+
+    HOLD = "hold"
+    """The job waits, its attempt unused, until no strike means it any more."""
+    CANCEL = "cancel"
+    """The job is cancelled before its handler starts."""
+
+
+class StrikeRule(Struct, frozen=True, kw_only=True):
+    """The jobs that a strike means, and their fate.
+
+    :param kind: of the jobs. "" for every kind
+    :param where: a condition on the payload, see :func:`parse_condition`. "" for every payload
+    :param effect: what becomes of the jobs
+    :param reason: for people, at most 1,000 characters
+    :raises InvalidInput: neither ``kind`` nor ``where`` is given, or a value is no such text
+    """
+
+    kind: str = ""
+    where: str = ""
+    effect: Effect = Effect.HOLD
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "where", "reason"):
+            if not isinstance(text := getattr(self, name), str):
+                raise InvalidInput(name, f"is {a_type(text)}", "give a text")
+            if len(text) > LONGEST_TEXT or "\0" in text:
+                raise InvalidInput(name, "is too long, or holds NUL", "give up to 1,000 characters")
+        if self.effect not in tuple(Effect):
+            raise InvalidInput("effect", f"is {self.effect!r}", "give hold or cancel")
+        if not (self.kind or self.where):
+            raise InvalidInput("kind", "is missing, and where too", "give one of them, or both")
+        if self.where:
+            parse_condition(self.where)
+
+    def condition(self) -> Condition | None:
+        """Return the condition on the payload, None when there is none."""
+        return parse_condition(self.where) if self.where else None
+
+
+class Strike(Struct, frozen=True, kw_only=True):
+    """A stored strike.
+
+    :param by: who has set the strike
+    :param at: the store's time of the last change
+    :param unreadable: why the record cannot be read. "" when it can. Such a strike holds no job
+    """
+
+    name: str
+    rule: StrikeRule
+    by: str
+    at: datetime | None
+    unreadable: str = ""
+
+
+def parse_condition(text: str) -> Condition:
+    """Read ``FIELD OPERATOR VALUE``. The value is JSON.
+
+    :raises InvalidInput: the text is something else
+    """
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise InvalidInput("where", f"is {text[:40]!r}", _FIX)
+    try:
+        value = msgspec.json.decode(found[3])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidInput("where", f"compares with {found[3][:40]!r}", _FIX) from None
+    operator = found[2]
+    if operator in _ORDERED and not is_ordered(value):
+        raise InvalidInput("where", f"asks for the order of {found[3][:40]}", _FIX)
+    if operator in _OF_LIST and not isinstance(value, list):
+        raise InvalidInput("where", f"has no list behind {operator!r}", _FIX)
+    if operator == "between" and not (len(value) == 2 and all(map(is_ordered, value))):
+        raise InvalidInput("where", "has no two numbers or texts behind 'between'", _FIX)
+    return Condition(found[1], operator, value)
+
+
+def is_ordered(value: object) -> bool:
+    """Return whether a JSON value is a number or a text."""
+    return isinstance(value, int | float | str) and not isinstance(value, bool)
+
+
+def hidden_values(strike: Strike) -> Strike:
+    """Return the strike with asterisks for the values of its condition, which are of payloads."""
+    condition = strike.rule.condition()
+    if condition is None:
+        return strike
+    stars: object = _STARS if condition.operator not in _OF_LIST else [_STARS, _STARS]
+    where = f"{condition.field} {condition.operator} {msgspec.json.encode(stars).decode()}"
+    return structs.replace(strike, rule=structs.replace(strike.rule, where=where))
+
+
+def no_strike(name: str) -> NotFound:
+    """Return the error of a strike that is not there."""
+    return NotFound(f"there is no strike {name!r}; forge-jobs strikes list names all")
+
+
+def too_many() -> InvalidInput:
+    """Return the error of one strike too many."""
+    return InvalidInput("name", f"would be strike {MOST_STRIKES + 1}", "lift another one first")
+
+
+class StoredStrike(Struct, frozen=True, kw_only=True):
+    """A strike as stores keep it: JSON text."""
+
+    kind: str = ""
+    where: str = ""
+    effect: str = ""
+    reason: str = ""
+    by: str = ""
+
+
+def strike_text(rule: StrikeRule, by: str) -> str:
+    """Return the text that a store keeps."""
+    kept = StoredStrike(
+        kind=rule.kind, where=rule.where, effect=rule.effect.value, reason=rule.reason, by=by
+    )
+    return msgspec.json.encode(kept).decode()
+
+
+def read_strike(name: str, text: str, at: datetime | None) -> Strike:
+    """Return the strike of a stored text, also where the text cannot be read."""
+    try:
+        kept = msgspec.json.decode(text, type=StoredStrike)
+        rule = StrikeRule(
+            kind=kept.kind, where=kept.where, effect=Effect(kept.effect), reason=kept.reason
+        )
+    except (msgspec.MsgspecError, ValueError, InvalidInput) as error:
+        nothing = StrikeRule(kind="?", reason="")
+        said = " ".join(str(error).split())[:200]
+        return Strike(name=name, rule=nothing, by="", at=at, unreadable=said)
+    return Strike(name=name, rule=rule, by=kept.by, at=at)

@@ -1,0 +1,43 @@
+"""Strikes: rules by which operators keep jobs from running."""
+
+from sqlalchemy import bindparam, delete, func, select
+
+from forge_jobs.clock import from_us
+from forge_jobs.model import strikes as rules
+from forge_jobs.model.strikes import (
+    Strike,
+    StrikeRule,
+    no_strike,
+    read_strike,
+    strike_text,
+    too_many,
+)
+from forge_jobs.storage.sql.base.tables import strikes
+from forge_jobs.storage.sql.base.transaction import Tx
+
+_ALL = select(strikes)
+_OTHERS = select(func.count()).where(strikes.c.name != bindparam("named"))
+_REMOVE = delete(strikes).where(strikes.c.name == bindparam("named"))
+_KEYS = ("name",)
+
+
+def put(tx: Tx, name: str, rule: StrikeRule, by: str) -> None:
+    """See ``ConfigStore.put_strike``."""
+    if tx.execute(_OTHERS, {"named": name}).scalar_one() >= rules.MOST_STRIKES:
+        raise too_many()
+    row = {"name": name, "rule": strike_text(rule, by), "at": tx.now}
+    tx.put(tx.flavor.insert_replace(strikes, _KEYS), [row])
+    tx.wake_beats()
+
+
+def lift(tx: Tx, name: str) -> None:
+    """See ``ConfigStore.lift_strike``."""
+    if not tx.execute(_REMOVE, {"named": name}).rowcount:
+        raise no_strike(name)
+    tx.wake_beats()
+
+
+def stored(tx: Tx) -> list[Strike]:
+    """See ``ConfigStore.strikes``."""
+    found = [read_strike(row.name, row.rule, from_us(row.at)) for row in tx.execute(_ALL)]
+    return sorted(found, key=lambda strike: strike.name)
