@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test test-all quick debian browser assets screenshots pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian browser assets screenshots pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model admission chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -92,6 +92,12 @@ model: export FORGE_MODEL_STEPS = $(or $(STEPS),60)
 model: export FORGE_MODEL_RANDOM = $(or $(RANDOM),0)
 model: $(READY)
 	$(BIN)/pytest -n 2 -q tests/conformance/model $(if $(BACKEND),-k "$(BACKEND)")
+
+# Simulated pods on a store, by seeds: FORGE_TEST_ADMISSION_SEED repeats one.
+admission: export FORGE_TEST_ADMISSION_SEEDS = $(or $(SEEDS),10000)
+admission: export FORGE_TEST_BACKENDS = $(or $(BACKEND),sqlite)
+admission: $(READY)
+	$(BIN)/pytest -n 2 -q tests/conformance/admission
 
 # Pods and the store killed, frozen and cut off while jobs keep coming: docs/reliability.md.
 chaos: ROUNDS ?= 20

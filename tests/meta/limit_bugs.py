@@ -14,6 +14,15 @@ def _bug(name: str, module: str, old: str, new: str, test: str, backend: str = "
 _ENDS = "any_end_of_a_claim_makes_room_for_the_next_job"
 _EACH = "of_each_key_as_many_jobs_run_as_the_limit_says"
 
+_ADMISSION = ("tests/conformance/admission/test_admission.py",)
+_PERMITS = f"forge_jobs/{_SQL}hot/permits.py"
+
+
+def _drawn(name: str, file: str, old: str, new: str, backend: str = "sqlite") -> Bug:
+    """A bug that the simulation must meet in the seeds of every landing."""
+    return Bug(f"limit: {name}", _ADMISSION, (Edit(file, old, new),), backend)
+
+
 LIMIT_BUGS = [
     _bug(
         "running jobs are not counted",
@@ -150,5 +159,24 @@ LIMIT_BUGS = [
         "admitted = [row.id for row in mine if row.id in permits.admitted]",
         _EACH,
         "postgres",
+    ),
+    _drawn(
+        "claims of one call do not count",
+        _PERMITS,
+        "                self._left[key] -= 1\n                self.admitted",
+        "                self.admitted",
+    ),
+    _drawn(
+        "an end in the simulation opens nothing",
+        f"forge_jobs/{_SQL}base/transaction.py",
+        "            self.freed[queue, limit_name, limit_key] = None\n",
+        "            pass\n",
+    ),
+    _drawn(
+        "in the simulation one job more than may run",
+        "forge_jobs/storage/redis/lua/lib/base/permits.lua",
+        "math.huge) - used",
+        "math.huge) - used + 1",
+        "redis",
     ),
 ]
