@@ -93,6 +93,7 @@ from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
     from forge_jobs.clients.grouping import group_handlers as group_handlers
+    from forge_jobs.clients.outbox.outbox import Outbox as Outbox
     from forge_jobs.clients.schedules import schedule as schedule
     from forge_jobs.commands.handlers import CommandResult as CommandResult
     from forge_jobs.commands.handlers import command_handlers as command_handlers
@@ -115,6 +116,7 @@ _LAZY = {
     "JobEdit": "forge_jobs.operating.actions.editing",
     "Operator": "forge_jobs.operating.operator",
     "CommandResult": "forge_jobs.commands.handlers",
+    "Outbox": "forge_jobs.clients.outbox.outbox",
     "Program": "forge_jobs.commands.programs",
     "QueueHandle": "forge_jobs.runtime.pod.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
@@ -191,6 +193,7 @@ __all__ = [
     "LogPage",
     "NotFound",
     "Operator",
+    "Outbox",
     "ParentJob",
     "PodRequest",
     "PodVerb",

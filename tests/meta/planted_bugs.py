@@ -52,6 +52,7 @@ from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
 from tests.meta.operating_bugs import OPERATING_BUGS
+from tests.meta.outbox_bugs import OUTBOX_BUGS
 from tests.meta.part_bugs import PART_BUGS
 from tests.meta.pass_bugs import PASS_BUGS
 from tests.meta.permit_bugs import PERMIT_BUGS
@@ -100,6 +101,7 @@ GROUPS = {
     "key": KEY_BUGS,
     "history": HISTORY_BUGS,
     "letter": LETTER_BUGS,
+    "outbox": OUTBOX_BUGS,
     "lifetime": LIFETIME_BUGS,
     "lost writes": LOST_WRITE_BUGS,
     "odd": ODD_BUGS,

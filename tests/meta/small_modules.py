@@ -61,7 +61,6 @@ REASONS = {
         "storage/redis/fleet/kinds",
         "storage/redis/jobs/unique_keys",
         "storage/redis/progress/steps",
-        "storage/sql/base/letter_tables",
         "storage/sql/base/unique_tables",
         "storage/sql/config/tables",
         "storage/sql/jobs/lists/numbers",

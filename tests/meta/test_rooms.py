@@ -25,7 +25,10 @@ _SQL_ALONE = {
         "noted_beats": "only SQL has transactions of callers that lock jobs",
         "read": "Redis answers pods as they are stored, see pods",
     },
-    "letters": {"write": "one part of the scripts that end claims on Redis"},
+    "letters": {
+        "write": "one part of the scripts that end claims on Redis",
+        "outbox": "jobs of a caller's transaction, which Redis does not have",
+    },
     "progress": {"tables": "what lies where on Redis is in keys"},
 }
 _REDIS_ALONE = {

@@ -1,4 +1,5 @@
-"""The table of letters: what jobs that died leave for another queue, until it is stored there."""
+"""The tables of letters: what jobs that died leave for another queue, and jobs for another store,
+until they are stored there."""
 
 from sqlalchemy import BigInteger, Column, Integer, Table
 
@@ -27,6 +28,24 @@ letters = Table(
     Column("errors", TEXT, nullable=False),
     Column("enqueued_at", BigInteger, nullable=False),
     Column("died_at", BigInteger, nullable=False),
+    postgresql_with=CHURNED,
+    sqlite_autoincrement=True,
+)
+
+outbox = Table(
+    "forge_outbox",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    # The name of the store that the job is for, as an Outbox names it.
+    Column("destination", TEXT, nullable=False),
+    Column("job_id", TEXT, nullable=False),
+    Column("queue", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    # A NewJob.
+    Column("job", TEXT, nullable=False),
+    # Why the job is set aside.
+    Column("problem", TEXT, nullable=False, server_default=""),
+    Column("written_at", BigInteger, nullable=False),
     postgresql_with=CHURNED,
     sqlite_autoincrement=True,
 )

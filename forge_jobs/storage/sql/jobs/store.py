@@ -30,6 +30,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.changes import Changes
+from forge_jobs.storage.protocols.letters import OutboxStore
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql.actions.calls import RecordCalls
 from forge_jobs.storage.sql.base.database import Database
@@ -90,6 +91,12 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
         from forge_jobs.storage.sql.base.callers import run_in_callers_transaction
 
         return run_in_callers_transaction(connection, script, database.flavor, database.store_id)
+
+    def outbox(self, destination: str) -> OutboxStore:
+        """See ``HasOutbox``."""
+        from forge_jobs.storage.sql.letters.outbox import SqlOutbox
+
+        return SqlOutbox(self._database, destination)
 
     # -- claims ------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The outbox: jobs of a transaction in one database, for queues on another store."""

@@ -1,0 +1,160 @@
+"""Relays an outbox: stores its jobs on the destination, under the ids that they were given."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from msgspec import Struct, structs
+
+from forge_jobs import stop_points
+from forge_jobs.clock import Clock
+from forge_jobs.errors import CONCERNS_ALL, Locked, StorageError, StorageRefused
+from forge_jobs.model.jobs import NewJob
+from forge_jobs.model.letters.outbox import OutboxJob
+from forge_jobs.outages import Pauses
+from forge_jobs.reports import reporter
+from forge_jobs.storage.protocols import JobStore
+from forge_jobs.storage.protocols.letters import OutboxStore
+
+logger = reporter(__name__)
+
+BATCH = 500
+_REFUSED_ALONE = 2
+"""After so many refusals without a success between, the destination refuses everything."""
+
+_PAUSES = Pauses(1.0, 30.0)
+"""Pauses before a record is sent again that an unknown reason kept from being stored."""
+
+_FORGOTTEN_AFTER_S = 300.0
+
+
+class OutboxReport(Struct, frozen=True):
+    """The result of one pass.
+
+    :param relayed: records whose jobs are stored
+    :param set_aside: records that the destination refuses, kept for a person
+    """
+
+    relayed: int
+    set_aside: int
+
+
+class OutboxRelay:
+    """Passes over the records of one destination, lowest number first.
+
+    :param records: where the jobs are written down
+    :param jobs: where the jobs are to be stored
+    :param name: of the destination, for the log
+    """
+
+    def __init__(self, records: OutboxStore, jobs: JobStore, name: str, clock: Clock) -> None:
+        self._records = records
+        self._jobs = jobs
+        self._name = name
+        self._clock = clock
+        # Number of the record -> when to send again, and how often that was put off.
+        self._later: dict[int, tuple[float, int]] = {}
+        self._in_a_row = 0
+        self._set_aside = 0
+
+    async def relay_once(self, batch: int = BATCH) -> OutboxReport:
+        """Relay all records that wait. Each is sent once in a pass.
+
+        :raises StorageError: the database or the destination is away. What is not stored waits
+        """
+        relayed = self._in_a_row = self._set_aside = 0
+        limit = min(batch, self._jobs.enqueue_at_once)
+        now = self._clock.elapsed()
+        # What has not come again is gone: another relay has stored it.
+        gone = now - _FORGOTTEN_AFTER_S
+        self._later = {number: each for number, each in self._later.items() if each[0] > gone}
+        waits = {number for number, (due_at, _) in self._later.items() if due_at > now}
+        while found := await self._records.read(limit, skip=waits):
+            if stop_points.ARMED:
+                await stop_points.reach("outbox:read")
+            relayed += await self._send(found)
+            # What was put off in this pass is looked at in a later one.
+            waits |= {each.number for each in found}.intersection(self._later)
+        return OutboxReport(relayed, self._set_aside)
+
+    async def _send(self, found: Sequence[OutboxJob]) -> int:
+        """Send in order. What is at fault is found by halves."""
+        parts: list[Sequence[OutboxJob]] = []
+        readable: list[OutboxJob] = []
+        for each in found:
+            if each.job is None:
+                await self._put_aside(each, each.problem)
+            else:
+                readable.append(each)
+        if readable:
+            parts.append(readable)
+        sent = 0
+        while parts:
+            part = parts.pop()
+            try:
+                await self._jobs.enqueue([job for each in part if (job := _job_of(each))])
+            except StorageError as error:
+                if isinstance(error, CONCERNS_ALL) and not _may_be_one(error):
+                    raise
+                if len(part) > 1:
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+                else:
+                    await self._refused(part[0], error)
+            else:
+                await self._forget(part)
+                sent += len(part)
+        return sent
+
+    async def _forget(self, part: Sequence[OutboxJob]) -> None:
+        self._in_a_row = 0
+        if stop_points.ARMED:
+            await stop_points.reach("outbox:stored")
+        await self._records.forget([each.number for each in part])
+        for each in part:
+            self._later.pop(each.number, None)
+        if stop_points.ARMED:
+            await stop_points.reach("outbox:committed")
+
+    async def _refused(self, record: OutboxJob, error: StorageError) -> None:
+        if not _may_be_one(error):
+            await self._put_aside(record, f"{type(error).__name__}: {error}")
+            return
+        self._in_a_row += 1
+        if self._in_a_row >= _REFUSED_ALONE:
+            raise error
+        _, times = self._later.get(record.number, (0.0, 0))
+        self._later[record.number] = (self._clock.elapsed() + _PAUSES.after(times + 1), times + 1)
+        if not times:
+            logger.warning(
+                "destination %r takes others and not yet record %d of the outbox, which is tried "
+                "again with growing pauses: %s",
+                self._name,
+                record.number,
+                error,
+            )
+
+    async def _put_aside(self, record: OutboxJob, problem: str) -> None:
+        await self._records.set_aside(record.number, problem)
+        self._later.pop(record.number, None)
+        self._set_aside += 1
+        logger.error(
+            "record %d of the outbox for %r is set aside until it is retried or discarded, and "
+            "others go on: %s",
+            record.number,
+            self._name,
+            problem,
+        )
+
+
+def _may_be_one(error: StorageError) -> bool:
+    """True when the store answers, and the reason may lie in a single job or pass by itself."""
+    return isinstance(error, StorageRefused | Locked)
+
+
+def _job_of(record: OutboxJob) -> NewJob | None:
+    """The job, with what is left of its delay: the clocks of the two stores are not compared."""
+    job = record.job
+    if job is None or job.delay is None:
+        return job
+    left = job.delay - record.age
+    return structs.replace(job, delay=left if left > timedelta(0) else None)

@@ -1,0 +1,80 @@
+"""Bugs of an outbox: of its records, and of the relay."""
+
+from tests.meta.bugs import Bug, Edit
+
+_TESTS = "tests/runtime/test_outbox.py::test_"
+_PAIR = "[sqlite-to-redis]"
+
+
+def _of_records(name: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit("forge_jobs/storage/sql/letters/outbox.py", old, new)
+    return Bug(f"outbox: {name}", (f"{_TESTS}{test}",), (edit,))
+
+
+def _of_relay(name: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit("forge_jobs/clients/outbox/relay.py", old, new)
+    return Bug(f"outbox relay: {name}", (f"{_TESTS}{test}",), (edit,))
+
+
+_COMMITS = f"what_commits_is_stored_once_in_order_and_what_rolls_back_never{_PAIR}"
+_AWAY = "a_destination_that_is_away_delays_only_its_own"
+_REFUSES = f"a_destination_that_refuses_everything_sets_nothing_aside{_PAIR}"
+_CONFLICT = f"a_conflict_is_set_aside_then_retried_or_discarded{_PAIR}"
+
+OUTBOX_BUGS = (
+    _of_records(
+        "a destination gets the jobs of another",
+        '.where(_OF_DESTINATION, _WAITS, not_(one_of(outbox.c.id, "skip")))',
+        '.where(_WAITS, not_(one_of(outbox.c.id, "skip")))',
+        _AWAY,
+    ),
+    _of_records(
+        "what was set aside is read again",
+        '.where(_OF_DESTINATION, _WAITS, not_(one_of(outbox.c.id, "skip")))',
+        '.where(_OF_DESTINATION, not_(one_of(outbox.c.id, "skip")))',
+        _CONFLICT,
+    ),
+    _of_records(
+        "a retry of one retries all",
+        "chosen = [row for row in rows if job_ids is None or row.job_id in job_ids]",
+        "chosen = rows",
+        _CONFLICT,
+    ),
+    _of_relay(
+        "records go before their jobs are stored",
+        "            try:\n                await self._jobs.enqueue(",
+        "            await self._records.forget([each.number for each in part])\n"
+        "            try:\n                await self._jobs.enqueue(",
+        _REFUSES,
+    ),
+    _of_relay(
+        "records stay",
+        "        await self._records.forget([each.number for each in part])\n",
+        "",
+        _COMMITS,
+    ),
+    _of_relay(
+        "a refusal of an unknown reason sets aside",
+        "        if not _may_be_one(error):\n",
+        "        if True:\n",
+        _REFUSES,
+    ),
+    _of_relay(
+        "everything refused goes on one by one",
+        "if self._in_a_row >= _REFUSED_ALONE:",
+        "if self._in_a_row >= 1_000:",
+        _REFUSES,
+    ),
+    _of_relay(
+        "halves change places",
+        "parts += [part[half:], part[:half]]",
+        "parts += [part[:half], part[half:]]",
+        f"one_refused_job_leaves_the_order_of_the_others{_PAIR}",
+    ),
+    _of_relay(
+        "a delay begins again",
+        "left = job.delay - record.age",
+        "left = job.delay",
+        f"the_age_counts_toward_a_delay_and_texts_stay_encrypted{_PAIR}",
+    ),
+)

@@ -1,0 +1,279 @@
+"""An outbox: jobs of a transaction in one database reach the queues of another store, once."""
+
+import logging
+from collections.abc import AsyncIterator, Generator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from forge_jobs import (
+    EnqueueRequest,
+    HandlerRegistry,
+    InvalidInput,
+    JobClient,
+    Outbox,
+    open_storage,
+)
+from forge_jobs.errors import StorageRefused, Unavailable
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.privacy.encryption import Encryption
+from forge_jobs.storage.protocols import JobStore
+from tests.migrations.catalog import query
+from tests.support.backends import lent
+from tests.support.outboxes import PAIRS, Pair, pair_of
+from tests.support.points import FailingPoint, armed
+from tests.support.proxy import proxy as proxy_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=PAIRS, ids="-to-".join)
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+    """Two empty stores."""
+    async with pair_of(request.param[0], request.param[1], tmp_path) as made:
+        yield made
+
+
+def some(count: int, **payload: object) -> list[EnqueueRequest]:
+    return [EnqueueRequest("mail.send", {"n": n, **payload}, queue="mail") for n in range(count)]
+
+
+async def test_what_commits_is_stored_once_in_order_and_what_rolls_back_never(pair: Pair) -> None:
+    outbox = pair.outbox()
+    await pair.write(some(3), commits=False)
+    ids = [*await pair.write(some(3)), *await pair.write(some(2))]
+
+    assert await pair.stored() == []
+    assert [each.job_id for each in await outbox.records()] == ids
+    assert (await outbox.state()).waiting == 5
+    assert (await outbox.relay_once()).relayed == 5
+    assert (await outbox.relay_once()).relayed == 0
+
+    assert await pair.stored() == sorted(ids)
+    found = await pair.there.jobs.get(ids)
+    assert [found[each].payload for each in ids] == [f'{{"n":{n}}}' for n in (0, 1, 2, 0, 1)]
+    state = await outbox.state()
+    assert (state.waiting, state.set_aside, state.oldest) == (0, 0, None)
+    assert await query(pair.here_url, "SELECT id FROM forge_jobs") == []
+
+
+async def test_batches_go_in_the_order_of_the_records(pair: Pair) -> None:
+    ids = await pair.write(some(7))
+    asked: list[str] = []
+    enqueue = pair.there.jobs.enqueue
+
+    async def noted(jobs: list[NewJob]) -> list[EnqueueOutcome]:
+        asked.extend(job.id for job in jobs)
+        return await enqueue(jobs)
+
+    pair.there.jobs.enqueue = noted  # type: ignore[method-assign,assignment]
+    assert (await pair.outbox()._relay.relay_once(batch=3)).relayed == 7
+    assert asked == ids
+
+
+async def test_one_refused_job_leaves_the_order_of_the_others(pair: Pair) -> None:
+    ids = await pair.write(some(9))
+    enqueue, stored = pair.there.jobs.enqueue, list[str]()
+
+    async def noted(jobs: list[NewJob]) -> list[EnqueueOutcome]:
+        if any(job.id == ids[5] for job in jobs):
+            raise InvalidInput("payload", "is too large", "give less")
+        stored.extend(job.id for job in jobs)
+        return await enqueue(jobs)
+
+    pair.there.jobs.enqueue = noted  # type: ignore[method-assign,assignment]
+    assert (await pair.outbox().relay_once()).relayed == 8
+    assert stored == [each for each in ids if each != ids[5]]
+    [record] = await pair.outbox().records()
+    assert "is too large" in record.problem
+
+
+async def test_a_lost_reply_of_a_step_doubles_nothing(pair: Pair) -> None:
+    ids = await pair.write(some(3))
+    outbox = pair.outbox()
+    for point in ("outbox:stored", "outbox:read", "outbox:committed"):
+        with armed(point, FailingPoint(1)), pytest.raises(Unavailable):
+            await outbox.relay_once()
+        ids += await pair.write(some(1))
+    await outbox.relay_once()
+    assert await pair.stored() == sorted(ids)
+    assert await outbox.records() == []
+
+
+@pytest.mark.parametrize("spoil", ["job = '{'", "job = replace(job, '\"mail\"', '\"a,b\"')"])
+async def test_one_spoilt_record_among_thirty_is_set_aside_and_explained(
+    pair: Pair, spoil: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = await pair.write(some(31))
+    bad = ids.pop(11)
+    await query(
+        pair.here_url, f"UPDATE forge_outbox SET {spoil} WHERE job_id = '{bad}' RETURNING id"
+    )
+    outbox = pair.outbox()
+    report = await outbox.relay_once()
+
+    assert (report.relayed, report.set_aside) == (30, 1)
+    assert await pair.stored() == sorted(ids)
+    [record] = await outbox.records()
+    assert (record.job_id, record.queue) == (bad, "mail")
+    assert "cannot be read" in record.problem
+    assert "is set aside until" in caplog.text
+    assert (await outbox.state()).set_aside == 1
+    assert (await outbox.relay_once()).set_aside == 0
+
+
+async def test_a_conflict_is_set_aside_then_retried_or_discarded(pair: Pair) -> None:
+    taken = new_job_id()
+    async with JobClient(pair.there) as client:
+        await client.enqueue(EnqueueRequest("mail.send", {"n": 99}, queue="mail", id=taken))
+    mine = EnqueueRequest("mail.send", {"n": 1}, queue="mail", id=taken)
+    outbox = pair.outbox()
+    good = await pair.write([*some(3), mine, *some(3)])
+    report = await outbox.relay_once()
+    assert (report.relayed, report.set_aside) == (6, 1)
+    assert await pair.stored() == sorted(good)
+    [record] = await outbox.records()
+    assert record.problem.startswith("Conflict: ")
+
+    assert await outbox.retry(new_job_id()) == []
+    assert await outbox.retry() == [taken]
+    assert (await outbox.relay_once()).set_aside == 1
+    async with JobClient(pair.there) as client:
+        await client.delete(taken)
+    assert await outbox.retry(taken) == [taken]
+    assert (await outbox.relay_once()).relayed == 1
+
+    other = EnqueueRequest("mail.send", {"n": 2}, queue="mail", id=taken)
+    await pair.write([other])
+    await outbox.relay_once()
+    assert await outbox.discard() == []
+    assert await outbox.discard(taken) == [taken]
+    assert await outbox.records() == []
+
+
+async def test_a_destination_that_refuses_everything_sets_nothing_aside(pair: Pair) -> None:
+    ids = await pair.write(some(30))
+    outbox = pair.outbox()
+    enqueue = pair.there.jobs.enqueue
+    bad = {ids[4]}
+
+    async def refuses(jobs: list[NewJob]) -> list[EnqueueOutcome]:
+        if bad.intersection(job.id for job in jobs):
+            raise StorageRefused("no memory is left")
+        return await enqueue(jobs)
+
+    pair.there.jobs.enqueue = refuses  # type: ignore[method-assign,assignment]
+    report = await outbox.relay_once()
+    assert (report.relayed, report.set_aside) == (29, 0)
+    bad |= set(await pair.write(some(10)))
+    with pytest.raises(StorageRefused):
+        await pair.outbox().relay_once()
+    assert (await outbox.state()).waiting == 11
+    bad.clear()
+    assert (await pair.outbox().relay_once()).relayed == 11
+    assert len(await pair.stored()) == 40
+
+
+async def test_the_age_counts_toward_a_delay_and_texts_stay_encrypted(pair: Pair) -> None:
+    secret = Encryption(Encryption.new_key())
+    outbox = pair.outbox(encryption=secret)
+    request = EnqueueRequest("mail.send", {"to": "grace"}, queue="mail", delay=timedelta(hours=2))
+    [late] = await pair.write([request], outbox)
+    update = "UPDATE forge_outbox SET written_at = written_at - 3600000000 RETURNING job"
+    [(text,)] = await query(pair.here_url, update)
+    assert "grace" not in str(text)
+    await outbox.relay_once()
+    job = (await pair.there.jobs.get([late]))[late]
+    wait = job.due_at - job.enqueued_at
+    assert timedelta(minutes=50) < wait <= timedelta(hours=1)
+    client = JobClient(pair.there, encryption=secret)
+    assert client.decrypted(job).payload == '{"to":"grace"}'
+    await client.aclose()
+
+
+async def test_middleware_of_an_enqueue_is_called_and_wrong_values_write_nothing(
+    pair: Pair,
+) -> None:
+    seen: list[str] = []
+
+    def note(request: EnqueueRequest) -> Generator[None, object, None]:
+        seen.append(request.kind)
+        yield
+
+    handlers = HandlerRegistry(enqueue_middleware=[note])
+    outbox = pair.outbox(handlers)
+    await pair.write(some(2), outbox)
+    assert seen == ["mail.send"] * 2
+    with pytest.raises(InvalidInput):
+        await pair.write([*some(1), EnqueueRequest("mail.send", {}, queue="a,b")], outbox)
+    assert (await outbox.state()).waiting == 2
+    with pytest.raises(InvalidInput, match="connection"):
+        await outbox.enqueue(None, *some(1))
+
+
+async def test_a_transaction_that_commits_late_is_not_passed_over(tmp_path: Path) -> None:
+    async with pair_of("postgres", "sqlite", tmp_path) as pair:
+        outbox = pair.outbox()
+        async with lent("postgres", pair.folder, commits=True) as connection:
+            late = await outbox.enqueue(connection, *some(1))
+            [early] = await pair.write(some(1))
+            assert (await outbox.relay_once()).relayed == 1
+            assert await pair.stored() == [early]
+        assert (await outbox.relay_once()).relayed == 1
+        assert await pair.stored() == sorted([early, late.job_id])
+
+
+async def test_a_destination_that_is_away_delays_only_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with pair_of("postgres", "redis", tmp_path) as pair:
+        with proxy_of(pair.there_url) as proxy:
+            (tmp_path / "other").mkdir()
+            file = f"sqlite:///{tmp_path / 'other' / 'jobs.db'}"
+            async with await open_storage(proxy.url) as away, await open_storage(file) as near:
+                first, second = Outbox(pair.here, away), Outbox(pair.here, near, name="near")
+                proxy.refuse()
+                ids = await pair.write(some(5), first)
+                others = await pair.write(some(5), second)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(first.run)
+                    tasks.start_soon(second.run)
+                    await wait_until(
+                        lambda: _has(near.jobs, others), description="the other has all"
+                    )
+                    await wait_until(
+                        lambda: _logged(caplog, "is not relayed now"), description="the log says so"
+                    )
+                    assert (await first.state()).waiting == 5
+                    assert await pair.stored() == []
+                    proxy.heal()
+                    await wait_until(
+                        lambda: _has(pair.there.jobs, ids), description="all have come", timeout=100
+                    )
+                    await wait_until(
+                        lambda: _logged(caplog, "is relayed again"), description="the log says so"
+                    )
+                    tasks.cancel_scope.cancel()
+                assert await pair.stored() == sorted(ids)
+    told = [each for each in caplog.records if "is not relayed now" in each.message]
+    assert len(told) == 1
+    assert told[0].levelno == logging.WARNING
+
+
+async def _has(jobs: JobStore, ids: Sequence[JobId]) -> bool:
+    return set(await jobs.get(ids)) == set(ids)
+
+
+async def _logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    return text in caplog.text
+
+
+async def test_a_store_without_transactions_is_refused(tmp_path: Path) -> None:
+    async with pair_of("sqlite", "redis", tmp_path) as pair:
+        with pytest.raises(InvalidInput, match="give a SQLite or PostgreSQL"):
+            Outbox(pair.there, pair.here)
