@@ -190,6 +190,8 @@ async def _limits(world: World) -> None:
     await world.config.ensure_limits(QUEUE, {"hosts": 2})
     await world.config.set_limit(QUEUE, "hosts", 1)
     assert [await world.config.limits(), await world.config.rate_limits()]
+    assert await world.config.limit_keys(QUEUE, "hosts") == []
+    await world.config.limit_holders(QUEUE, "hosts", "")
     await world.config.delete_limit(QUEUE, "hosts")
     await world.config.delete_rate_limit("r")
     await world.config.put_strike("s", StrikeRule(kind=KIND), "ada")

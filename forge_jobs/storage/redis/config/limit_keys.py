@@ -2,6 +2,9 @@
 
 from forge_jobs.model.queues import MOST_KEY_JOBS, LimitHolders, LimitKey
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.scripts import request_of
+
+_Holders = tuple[list[str], list[str]]
 
 
 async def keys(
@@ -10,9 +13,8 @@ async def keys(
     """See ``ConfigStore.limit_keys``."""
     base = database.keys.queue(queue)
     begin = f"[{name}\n" if after is None else f"({name}\n{after}"
-    found = await database.run_one(
-        "limit_keys", base, [name, begin, limit], list[tuple[str, int, int]]
-    )
+    request = request_of("limit_keys", name=name, begin=begin, limit=limit)
+    found = await database.run_one("limit_keys", base, request, list[tuple[str, int, int]])
     return [
         LimitKey(key=permit.partition("\n")[2], running=used, waiting=min(parked, MOST_KEY_JOBS))
         for permit, used, parked in found
@@ -22,7 +24,6 @@ async def keys(
 async def holders(database: Database, queue: str, name: str, key: str, limit: int) -> LimitHolders:
     """See ``ConfigStore.limit_holders``."""
     base = database.keys.queue(queue)
-    running, waiting = await database.run_one(
-        "limit_holders", base, [f"{name}\n{key}", limit], tuple[list[str], list[str]]
-    )
+    request = request_of("limit_holders", permit=f"{name}\n{key}", limit=limit)
+    running, waiting = await database.run_one("limit_holders", base, request, _Holders)
     return LimitHolders(running=tuple(running), waiting=tuple(waiting))
