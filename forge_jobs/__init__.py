@@ -50,6 +50,7 @@ from forge_jobs.handlers.injection.markers import Injected as Injected
 from forge_jobs.handlers.injection.markers import Shared as Shared
 from forge_jobs.handlers.limits.concurrency import Limit as Limit
 from forge_jobs.handlers.limits.rates import Rate as Rate
+from forge_jobs.handlers.limits.sequences import Sequence as Sequence
 from forge_jobs.handlers.options import JobOptions as JobOptions
 from forge_jobs.handlers.outcomes import Again as Again
 from forge_jobs.handlers.outcomes import Dead as Dead
@@ -213,6 +214,7 @@ __all__ = [
     "RuntimeSettings",
     "SchemaMismatch",
     "Secret",
+    "Sequence",
     "Shared",
     "SlowWatcher",
     "Snoozed",

@@ -9,6 +9,7 @@ from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.limits.concurrency import check_limit
 from forge_jobs.handlers.limits.keys import check_fields
 from forge_jobs.handlers.limits.rates import check_rate
+from forge_jobs.handlers.limits.sequences import check_sequence
 from forge_jobs.handlers.options import (
     AroundEnqueue,
     Executor,
@@ -112,7 +113,7 @@ def named(kind: object) -> str:
 
 
 def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
-    """Return the handler, whose unique key, rate, limit and seed name arguments that exist.
+    """Return the handler, whose unique key, rate, limit, sequence and seed name existing arguments.
 
     :raises RegistrationError: names the field. A handler has a seed or a unique key, not both
     """
@@ -128,10 +129,13 @@ def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
                 " job already makes sure that there is one"
             )
     unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
-    rate, limit = handler.options.rate, handler.options.concurrency
+    rate, limit, sequence = (
+        getattr(handler.options, name) for name in ("rate", "concurrency", "sequence")
+    )
     for field, key in (
         ("rate.key", "" if rate is None else rate.key),
         ("concurrency.key", "" if limit is None else limit.key),
+        ("sequence.key", "" if sequence is None else sequence.key),
     ):
         try:
             check_fields(field, key, known)
@@ -243,6 +247,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "unique": lambda value: value and check_unique(value),
     "rate": lambda value: None if value is None else check_rate(value),
     "concurrency": lambda value: None if value is None else check_limit(value),
+    "sequence": lambda value: None if value is None else check_sequence(value),
     "seed": _seed,
     "spread": lambda value: None if value is None else check_spread(value),
 }

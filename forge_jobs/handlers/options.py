@@ -10,6 +10,7 @@ from msgspec import Struct
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.limits.concurrency import Limit
 from forge_jobs.handlers.limits.rates import Rate
+from forge_jobs.handlers.limits.sequences import Sequence
 from forge_jobs.handlers.outcomes import errors_in
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
 from forge_jobs.model.schedules import CatchUp, Overlap
@@ -55,6 +56,8 @@ class JobOptions(TypedDict, total=False):
         value of an argument ``Rate(10, per=60, key="{customer}")``
     :param concurrency: how many jobs of the handler run at once in a queue, as in ``Limit(5)``, or
         for each value of an argument ``Limit(2, key="{host}")``
+    :param sequence: jobs of each key run one after the other, in the order of their enqueue, as in
+        ``Sequence("order:{order_id}")``
     :param spread: each job is due later by a part of this window, a timedelta or seconds
     :param seed: a job of this handler exists at any time: the arguments of that job by name, True
         for none. A pod enqueues the job where there is none, and gives all attempts again to a dead
@@ -94,6 +97,7 @@ class JobOptions(TypedDict, total=False):
     unique: Unique | None
     rate: Rate | None
     concurrency: Limit | None
+    sequence: Sequence | None
     spread: timedelta | float | None
     seed: Mapping[str, Any] | bool | None
     middleware: Iterable[Callable[..., Any]]
@@ -158,6 +162,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param unique: the unique key, mostly one that is derived from fields of the payload
     :param rate: how often jobs of the handler may start
     :param concurrency: how many jobs of the handler run at once
+    :param sequence: of which jobs only one runs at a time, in the order of their enqueue
     :param spread: each job is due later by a part of this window
     :param seed: the arguments of the job that exists at any time. None: none need exist
     :param enqueue_middleware: around each enqueue, the first outermost
@@ -182,6 +187,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     unique: Unique | None = None
     rate: Rate | None = None
     concurrency: Limit | None = None
+    sequence: Sequence | None = None
     spread: timedelta | None = None
     seed: Mapping[str, Any] | None = None
     enqueue_middleware: tuple[AroundEnqueue, ...] = ()

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.limits.concurrency import limit_of
+from forge_jobs.handlers.limits.sequences import limits_of
 from forge_jobs.handlers.option_checks import (
     check_attempts,
     check_flag,
@@ -40,7 +40,8 @@ MAX_PARENTS = 10_000
 _OURS = "forge_jobs."
 
 _NO_DEFAULTS = HandlerOptions()
-_NO_LIMIT = b',"limit_name":"","limit_key":""}'  # not in the fingerprint: it is as before limits
+# Not in the fingerprint.
+_NO_LINE, _NO_LIMIT = b',"sequence":null}', b',"limit_name":"","limit_key":""}'
 _ON_FAILURE = ("cancel", "continue", "hold", "note")
 
 # The names of a request's fields beside its payload. Then the same without those that are a new
@@ -130,11 +131,13 @@ def _unencrypted(
         unique = None if wish is None else resolve(wish, request, own_kind, payload)
         if unique is not None and unique.mode == "debounce":
             delay = length(unique.window)
-    limit_name = limit_key = ""
-    if request.concurrency_key is not UNSET or defaults.concurrency is not None:
+    limit_name, limit_key, line = "", "", None
+    asked = (request.concurrency_key, request.sequence_key)
+    if asked != (UNSET, UNSET) or defaults.concurrency or defaults.sequence:
         is_private = bool(defaults.encryption or defaults.secrets)
-        asked = (defaults.concurrency, request.concurrency_key, own_kind, payload)
-        limit_name, limit_key = limit_of(*asked, is_private=is_private)
+        declared = (defaults.concurrency, defaults.sequence)
+        found = limits_of(declared, asked, own_kind, payload, is_private=is_private)
+        limit_name, limit_key, line = found
     return NewJob(
         id=new_job_id() if request.id is None else check_job_id(request.id),
         # An alias goes to the queue of its kind.
@@ -172,6 +175,7 @@ def _unencrypted(
         ),
         limit_name=limit_name,
         limit_key=limit_key,
+        sequence=line,
     )
 
 
@@ -231,7 +235,7 @@ def _is_simple(request: EnqueueRequest, router: Router | None, defaults: Handler
     wish = wish_of(request, defaults)
     if wish is not None and wish.by:
         return False
-    if defaults.concurrency is not None and defaults.concurrency.key:
+    if defaults.sequence or (defaults.concurrency is not None and defaults.concurrency.key):
         return False
     return (
         not (request.id or request.after or request.tags or request.metadata or request.trace)
@@ -248,7 +252,7 @@ def _content(job: NewJob) -> bytes:
     plain = msgspec.structs.replace(
         job, trace="", fingerprint="", unique=as_fingerprinted(job.unique)
     )
-    return msgspec.json.encode(plain).replace(_NO_LIMIT, b"}")
+    return msgspec.json.encode(plain).replace(_NO_LINE, b"}").replace(_NO_LIMIT, b"}")
 
 
 def _metadata(request: EnqueueRequest, defaults: HandlerOptions) -> str:
@@ -310,11 +314,8 @@ def check_requests(requests: object) -> None:
     :raises InvalidInput: says what to give
     """
     if isinstance(requests, EnqueueRequest | str | Mapping) or not isinstance(requests, Iterable):
-        raise InvalidInput(
-            "requests",
-            f"is {a_type(requests)}",
-            "give a list of requests; enqueue takes a single one",
-        )
+        fix = "give a list of requests; enqueue takes a single one"
+        raise InvalidInput("requests", f"is {a_type(requests)}", fix)
 
 
 def _queue(
@@ -379,9 +380,8 @@ def _after(parents: Sequence[str | After]) -> tuple[After, ...]:
     for parent in parents:
         edge = parent if isinstance(parent, After) else After(check_job_id(parent, "after"))
         if edge.on_failure not in _ON_FAILURE:
-            raise InvalidInput(
-                "after", f"has on_failure {edge.on_failure!r}", f"give one of {_ON_FAILURE}"
-            )
+            problem = f"has on_failure {edge.on_failure!r}"
+            raise InvalidInput("after", problem, f"give one of {_ON_FAILURE}")
         edge = After(check_job_id(edge.job_id, "after"), edge.on_failure)
         if edges.setdefault(edge.job_id, edge) != edge:
             raise InvalidInput("after", f"names {edge.job_id} twice", "name each parent once")

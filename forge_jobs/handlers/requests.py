@@ -58,6 +58,8 @@ class EnqueueOptions(TypedDict, total=False):
     :param concurrency_key: the key under which the job is counted, in place of the one that the
         handler's limit makes of the arguments. The limit is the handler's, else that of the kind's
         name. "" for all jobs without a key
+    :param sequence_key: the key of the sequence in place of the one that the handler's makes of the
+        arguments. Without one of the handler dead jobs are waited for. "" for none
     :param after: jobs that must end first, as ids or :class:`After`
     :param timeout: of one run, a timedelta or seconds. None means no limit
     :param metadata: strings, for people and tools. Never interpreted. Keys that begin with
@@ -78,6 +80,7 @@ class EnqueueOptions(TypedDict, total=False):
     unique_key: str | None
     unique: Unique | None
     concurrency_key: str
+    sequence_key: str
     after: Sequence[str | After]
     timeout: timedelta | float | None
     tags: Sequence[str]
@@ -101,6 +104,7 @@ class GivenOptions(Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     unique: Unique | UnsetType | None = UNSET
     concurrency_key: str | UnsetType = UNSET
+    sequence_key: str | UnsetType = UNSET
     after: Sequence[str | After] = ()
     timeout: timedelta | float | UnsetType | None = UNSET
     tags: Sequence[str] | UnsetType = UNSET

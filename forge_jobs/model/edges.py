@@ -47,6 +47,17 @@ WAITING = (EdgeState.OPEN, EdgeState.HELD)
 """The states in which the child waits."""
 
 
+OF_SEQUENCES = ("wait", "skip", "stop")
+"""Words of edges of sequences, for a parent without success. A child whose parent ended while
+that one waited itself comes to wait for the parents of the parent."""
+
+PASSING = ("continue", "skip")
+"""By these the child goes on after any end of the parent."""
+
+HOLDING = ("hold", "wait", "stop")
+"""By these the child waits for an operator when the parent is gone."""
+
+
 class Tally(Struct, frozen=True):
     """How many parents of one job are in each state. See ``KinStore.tallies``.
 
@@ -68,7 +79,7 @@ class Relative(Struct, frozen=True, kw_only=True):
     :param queue: "" when the job is no longer stored, as ``kind``
     :param status: None when the job is no longer stored
     :param on_failure: what a failure of the parent means for the child: ``cancel``, ``continue``,
-        ``hold`` or ``note``
+        ``hold`` or ``note``, and in a sequence ``wait``, ``skip`` or ``stop``
     :param edge: the state of the parent for the child
     """
 
@@ -125,8 +136,9 @@ def edge_of_requeued(
         if parent is None:
             return EdgeState.CANCELLED if state.waits else state
         return EdgeState(parent.value)
-    if JobStatus.DONE is parent or state is EdgeState.SETTLED or on_failure == "continue":
+    is_passed = on_failure in PASSING or (on_failure == "wait" and parent is JobStatus.CANCELLED)
+    if JobStatus.DONE is parent or state is EdgeState.SETTLED or is_passed:
         return EdgeState.SETTLED
-    if parent is None and on_failure != "hold":
+    if parent is None and on_failure not in HOLDING:
         return None
     return EdgeState.HELD

@@ -141,11 +141,25 @@ class After(Struct, frozen=True):
 
     :param on_failure: when the parent ends dead or cancelled: ``cancel`` this job too,
         ``continue`` as after a success, ``hold`` this job blocked for an operator, or ``note`` how
-        the parent ended and go on, as groups do
+        the parent ended and go on, as groups do. The others are those of a :class:`Line`, and
+        requests cannot give them
     """
 
     job_id: JobId
-    on_failure: Literal["cancel", "continue", "hold", "note"] = "cancel"
+    on_failure: Literal["cancel", "continue", "hold", "note", "wait", "skip", "stop"] = "cancel"
+
+
+class Line(Struct, frozen=True):
+    """The sequence of a job: jobs of a queue with one key run one after the other.
+
+    :param key: of the sequence in the queue
+    :param on_failure: what it means for the next job that this one's predecessor ended without
+        success: ``wait`` for an operator after a dead one, ``skip`` it, or ``stop`` after a
+        cancelled one too
+    """
+
+    key: str
+    on_failure: Literal["wait", "skip", "stop"] = "wait"
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
@@ -168,6 +182,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     :param limit_name: the limit that the job counts toward, "" for none. Without a stored limit of
         this name in the queue there is no bound
     :param limit_key: jobs of each key of a limit are counted by themselves
+    :param sequence: the job waits for the end of the job of the queue that was stored before with
+        the same key. None: for none
     """
 
     id: JobId
@@ -191,6 +207,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     schedule: str = ""
     limit_name: str = ""
     limit_key: str = ""
+    sequence: Line | None = None
 
 
 class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):

@@ -71,6 +71,7 @@ from tests.meta.request_bugs import REQUEST_BUGS
 from tests.meta.restore_bugs import FAMILY_BUGS, KIN_BUGS, RESTORE_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
+from tests.meta.sequence_bugs import SEQUENCE_BUGS
 from tests.meta.served_bugs import SERVED_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
@@ -93,6 +94,7 @@ GROUPS = {
     "clock": CLOCK_BUGS,
     "command": COMMAND_BUGS,
     "edge": EDGE_BUGS,
+    "sequence": SEQUENCE_BUGS,
     "terminal": TERMINAL_BUGS,
     "edit": EDIT_BUGS,
     "timeline": TIMELINE_BUGS,

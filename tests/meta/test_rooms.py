@@ -17,6 +17,7 @@ _SQL_ALONE = {
         "deliveries": "a child's end needs what all ends have in common, which needs its edges",
         "endings": "the functions that all statements of an end share; in Lua they are parts",
         "finalize": "Redis ends claims and makes new ones in one script, see claim",
+        "sequences": "a part of the scripts that store jobs and hand ends over on Redis",
         "unknown_kinds": "Redis keeps each kind's ready jobs apart and has nothing to put aside",
     },
     "config": {"tables": "what lies where on Redis is in keys"},

@@ -50,6 +50,7 @@ _QUEUE = frozenset(
         "held",
         "at_most",
         "parks",
+        "sequences",
         "claimed",
         "owners",
         "started",
@@ -416,12 +417,12 @@ def _check_ended(queue: _Queue) -> Iterator[str]:
 
 
 def _check_keys(queue: _Queue) -> Iterator[str]:
-    held = {
-        job["key"]: job_id
-        for job_id, job in queue.jobs.items()
-        if "key" in job and job["status"] in _ACTIVE
-    }
+    keyed = [(each, job) for each, job in queue.jobs.items() if "key" in job]
+    held = {job["key"]: each for each, job in keyed if job["status"] in _ACTIVE}
     yield from _same("unique keys", queue.get("unique"), held)
+    for key, last in queue.get("sequences").items():
+        if queue.jobs.get(last, {}).get("sequence") != key:
+            yield f"the last job of the sequence {key!r} is not stored: {last}"
 
 
 def _check_edges(queue: _Queue) -> Iterator[str]:

@@ -82,6 +82,7 @@ class Templates:
 
 
 _OWN = {"id", "queue", "payload", "unique", "after", "fingerprint", "limit_name", "limit_key"}
+_OWN.add("sequence")
 _shared = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OWN))
 
 
@@ -92,8 +93,8 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
     :param parents: the jobs that the job waits for, and the edges to them, in turn
     """
     unique = request.unique
-    permit = f"{request.limit_name}\n{request.limit_key}"
-    if unique is None and permit == "\n" and not (request.fingerprint or parents):
+    permit, line = f"{request.limit_name}\n{request.limit_key}", request.sequence
+    if not (unique or permit != "\n" or line or request.fingerprint or parents):
         return request.id, request.payload, template
     window = at_most = None
     if unique is not None and unique.mode in WITH_WINDOW:
@@ -109,6 +110,7 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
         window=window is not None and duration_us(length(window)),
         at_most=at_most is not None and duration_us(length(at_most)),
         permit=permit != "\n" and permit,
+        sequence=line is not None and f"{line.on_failure} {line.key}",
     )
 
 
@@ -126,6 +128,7 @@ def is_plain(request: NewJob) -> bool:
         or request.result_ttl is not None
         or request.limit_name
         or request.limit_key
+        or request.sequence
     )
 
 

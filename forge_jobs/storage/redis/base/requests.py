@@ -42,6 +42,7 @@ class JobFields(msgspec.Struct, frozen=True, array_like=True):
     :param template: the number of the job's template
     :param parents: the jobs that the job waits for, and the edges to them, in turn
     :param permit: see ``permits.lua``
+    :param sequence: the failure policy and the key, see ``sequences.lua``
     """
 
     id: str
@@ -54,6 +55,7 @@ class JobFields(msgspec.Struct, frozen=True, array_like=True):
     window: object = False
     at_most: object = False
     permit: object = False
+    sequence: object = False
 
 
 class TemplateFields(msgspec.Struct, frozen=True, array_like=True):

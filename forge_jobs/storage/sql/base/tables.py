@@ -123,6 +123,18 @@ handovers = Table(
     sqlite_autoincrement=True,
 )
 
+# The last job of each sequence, as long as that job is stored.
+sequences = Table(
+    "forge_sequences",
+    metadata,
+    # The queue and the key, with a line break between.
+    Column("line", TEXT, primary_key=True),
+    # "" for a moment, while the first job is stored.
+    Column("job_id", TEXT, nullable=False),
+    postgresql_with=CHURNED,
+)
+Index("forge_sequences_by_job", sequences.c.job_id)
+
 queues = Table(
     "forge_queues",
     metadata,

@@ -14,6 +14,7 @@ from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD
 from forge_jobs.storage.sql.jobs.endings import end_waiting
+from forge_jobs.storage.sql.jobs.sequences.lines import inherit
 
 _GIVEN = select(handovers.c.id).where(one_of(handovers.c.id, "ids")).order_by(handovers.c.id)
 _TAKE = (
@@ -86,6 +87,7 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     # keeps locked stay.
     children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
     taken = _take(tx, [one for one in deliveries if one.handover.child_id not in children.kept])
+    inherit(tx, taken)
     moved = _move_edges(tx, [one for one in taken if one.handover.child_id in children])
     applied = 0
     cancelled: dict[str, None] = {}

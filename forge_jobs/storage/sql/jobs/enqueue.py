@@ -14,6 +14,7 @@ from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Overtaken, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
+from forge_jobs.storage.sql.jobs.sequences.lines import in_line
 from forge_jobs.storage.sql.jobs.unique_keys import Keys, follow_up
 
 DEDUPLICATED = "deduplicated"
@@ -146,10 +147,14 @@ class _Batch:
         self._keys.write_before()
         if not accepted:
             return
+        if any(request.sequence for request in accepted):
+            accepted = in_line(tx, accepted)
+            self._accepted = {request.id: request for request in accepted}
         ensure_queues(tx, {request.queue for request in accepted} - tx.known_queues)
         parents = self._parents(accepted)
         ended = _read_parents(tx, set(parents) - self._accepted.keys())
-        rows = new_rows(accepted, tx.now, parents)
+        in_lines = {request.id for request in accepted if request.sequence}
+        rows = new_rows(accepted, tx.now, parents.keys() | in_lines)
         if tx.flavor.insert_jobs(tx, rows) < len(rows):
             raise Overtaken
         self._keys.check_after(self._accepted)

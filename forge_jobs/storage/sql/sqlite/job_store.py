@@ -32,7 +32,10 @@ class SqliteJobStore(SqlJobStore):
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         check_batch(requests)
-        are_plain = all(request.unique is None and not request.after for request in requests)
+        are_plain = all(
+            request.unique is None and not request.after and request.sequence is None
+            for request in requests
+        )
         if requests and connection is None and are_plain:
             try:
                 return await self._database.write(partial(_store_new, requests=requests))

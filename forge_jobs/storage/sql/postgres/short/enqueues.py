@@ -20,7 +20,7 @@ _ONE = Direct(hot.ONE, hot.TYPES_OF_ONE)
 def fits(requests: Sequence[NewJob]) -> bool:
     """Return whether the statement can store the requests."""
     return (
-        all(one.unique is None and not one.after for one in requests)
+        all(one.unique is None and not one.after and one.sequence is None for one in requests)
         and len({one.id for one in requests}) == len(requests)
         and len({one.queue for one in requests}) <= MOST_QUEUES
     )

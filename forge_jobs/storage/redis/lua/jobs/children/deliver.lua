@@ -2,7 +2,7 @@
 -- Applies handovers to children, once each: { child, parent, action, seq }. Answers whether the handover
 -- was applied, and a word: 'forget', or 'wait' while the edge has not settled. A child is stored before the
 -- parent notes the child, so a child that is not there has gone.
--- uses: jobs letters endings cancels edges
+-- uses: jobs letters endings cancels edges handing linking inheriting
 -- The states of edges that settle, by action.
 local NOTED = { settle = 'settled', dead = 'dead', cancelled = 'cancelled' }
 
@@ -18,6 +18,7 @@ local function deliver(base, each)
   elseif seq <= tonumber(since) then
     return { false, 'wait' }
   end
+  inherit(base, job, parent, policy)
   state = NOTED[action] or 'held'
   write_edge(base, id, parent, state, policy, seq)
   local word = WAITS[state] and 'wait' or 'forget'

@@ -17,6 +17,9 @@ local function write_own(base, job, key)
   if job.permit then
     redis.call('HSET', key, 'permit', job.permit)
   end
+  if job.sequence then
+    redis.call('HSET', key, 'sequence', job.sequence, 'more', '1')
+  end
   if job.follows then
     note_children(base, job.follows, { job.id, base:match('{(.*)}') .. ' continue' })
   elseif job.mode == 'cooldown' then
@@ -29,7 +32,7 @@ local function write(base, job)
   local fields = template.fields
   fields[2], fields[4] = job.parents and 'blocked' or 'pending', job.payload
   redis.call('HSET', key, unpack(fields))
-  if job.fingerprint or job.parents or job.key or job.permit then
+  if job.fingerprint or job.parents or job.key or job.permit or job.sequence then
     write_own(base, job, key)
   end
 end

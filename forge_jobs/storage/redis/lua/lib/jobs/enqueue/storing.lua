@@ -1,5 +1,5 @@
 -- Stores new jobs: planned first, then written. Used with jobs, lists, queues, locators, admission,
--- planning and inserting.
+-- planning, sequences and inserting.
 --
 -- The fields of a request are in requests.py. The values that jobs have in common stand once, in
 -- their template. locators is a list of { hash, ids, known }, empty when another step has written
@@ -17,11 +17,12 @@ local function note_unlocated(base, index, id, marks)
 end
 
 local function store_planned(base, request)
-  local fresh, replacing = {}, request.plan.replacing
+  local fresh, links, replacing, is_in_line = {}, {}, request.plan.replacing, false
   local duplicates = #replacing
   for index, job in ipairs(request.plan.jobs) do
     if job.is_new then
       fresh[#fresh + 1] = job
+      is_in_line = is_in_line or job.sequence
       note_unlocated(base, index, job.id, request[ENQUEUE.marks])
     elseif request.plan.words[index][1] == 'duplicate' then
       duplicates = duplicates + 1
@@ -38,7 +39,11 @@ local function store_planned(base, request)
       ensure_queue(base, cjson.decode(request[ENQUEUE.defaults]))
     end
     put_locators(request[ENQUEUE.queue], request[ENQUEUE.locators])
+    if is_in_line then
+      links = put_in_line(base, fresh)
+    end
     insert_all(base, fresh)
+    write_links(base, links)
     count('enqueued', '', #fresh)
   end
   if replacing[1] then

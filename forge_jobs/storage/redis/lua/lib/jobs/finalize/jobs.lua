@@ -3,7 +3,7 @@
 local FIELDS = {
   'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',
   'token', 'settled', 'attempt', 'crashes', 'snoozes', 'requested', 'expires', 'result_ttl',
-  'started', 'beat', 'finished', 'group', 'permit',
+  'started', 'beat', 'finished', 'group', 'permit', 'sequence',
 }
 
 local ENDED = { done = true, dead = true, cancelled = true }
@@ -22,7 +22,7 @@ local function load(base, id)
     settled = whole(v[13], 0), attempt = whole(v[14], 0), crashes = whole(v[15], 0),
     snoozes = whole(v[16], 0), requested = whole(v[17]), expires = whole(v[18]),
     result_ttl = whole(v[19]), started = whole(v[20]), beat = whole(v[21], 0), finished = whole(v[22]),
-    permit = v[24] or nil,
+    permit = v[24] or nil, sequence = v[25] or nil,
   }
 end
 

@@ -56,6 +56,9 @@ local function remove_job(base, job)
     tell_children(base, id, ENDED[job.status] and job.status or 'cancelled')
     redis.call('DEL', base .. ':kin:' .. id)
   end
+  if job.sequence and redis.call('HGET', base .. ':sequences', job.sequence) == id then
+    redis.call('HDEL', base .. ':sequences', job.sequence)
+  end
   remove_logs(base, id)
   redis.call('DEL', base .. ':j:' .. id, base .. ':err:' .. id, base .. ':waits:' .. id,
     base .. ':ckpt:' .. id)

@@ -1,0 +1,135 @@
+"""Sequences: each job comes after the last one of its key, by an edge like any other.
+
+The row of a sequence is locked until the jobs are committed, so two calls that store jobs of one
+key do it one after the other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from forge_jobs.model.edges import OF_SEQUENCES, WAITING
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
+from forge_jobs.model.transitions import Delivery
+from forge_jobs.storage.sql.base.lists import one_of, portions
+from forge_jobs.storage.sql.base.tables import edges, handovers, jobs, sequences
+from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
+
+_LAST = (
+    select(sequences.c.line, sequences.c.job_id)
+    .where(one_of(sequences.c.line, "lines"))
+    .order_by(sequences.c.line)
+    .with_for_update()
+)
+_SET_LAST = (
+    update(sequences).where(sequences.c.line == bindparam("of")).values(job_id=bindparam("last"))
+)
+_FORGET = delete(sequences).where(one_of(sequences.c.job_id, "ids"))
+_STATUSES = select(jobs.c.id, jobs.c.status).where(one_of(jobs.c.id, "ids"))
+_LOCKED = _STATUSES.order_by(jobs.c.id).with_for_update(key_share=True)
+_STILL_OPEN = select(edges.c.child_id, edges.c.parent_id).where(
+    one_of(edges.c.child_id, "ids"),
+    edges.c.state.in_(WAITING),
+    edges.c.on_failure.in_(OF_SEQUENCES),
+)
+_INSERT_HANDOVERS = insert(handovers)
+
+
+def in_line(tx: Tx, requests: Sequence[NewJob]) -> list[NewJob]:
+    """Return the requests, each after the job that was last in its sequence.
+
+    A job that is done or gone need not be waited for. All else is known at the hand-over.
+    """
+    lines = {request.id: _line(request) for request in requests if request.sequence is not None}
+    last = _lock(tx, sorted(set(lines.values())))
+    waited_for = _waited_for(tx, {job_id for job_id in last.values() if job_id})
+    last = {line: job_id for line, job_id in last.items() if job_id in waited_for}
+    placed = [_placed(request, lines.get(request.id, ""), last) for request in requests]
+    now_last = [{"of": line, "last": last[line]} for line in sorted(set(lines.values()))]
+    for portion in portions(now_last):
+        tx.execute(_SET_LAST, list(portion))
+    return placed
+
+
+def _placed(request: NewJob, line: str, last: dict[str, str]) -> NewJob:
+    sequence = request.sequence
+    if sequence is None:
+        return request
+    before, last[line] = last.get(line), request.id
+    if before is None or before in {after.job_id for after in request.after}:
+        return request
+    edge = After(JobId(before), sequence.on_failure)
+    return msgspec.structs.replace(request, after=(*request.after, edge))
+
+
+def forget_last(tx: Tx, removed: Sequence[str]) -> None:
+    """Forget the sequences of which one of the removed jobs is the last."""
+    tx.execute(_FORGET, {"ids": removed})
+
+
+def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
+    """Let children of a sequence wait for what a parent that ended without success waited for.
+
+    Otherwise a cancelled job in the middle would let the next one overtake those before.
+    """
+    children: dict[str, list[Delivery]] = {}
+    for one in deliveries:
+        told = one.handover
+        if told.on_failure in OF_SEQUENCES and told.parent_status is not JobStatus.DONE:
+            children.setdefault(told.parent_id, []).append(one)
+    found = [
+        (one, edge.parent_id)
+        for portion in portions(children)
+        for edge in tx.execute(_STILL_OPEN, {"ids": portion})
+        for one in children[edge.child_id]
+    ]
+    if not found:
+        return
+    status: dict[str, str] = {}
+    for portion in portions(sorted({parent for _, parent in found})):
+        status |= {row.id: row.status for row in tx.execute(_LOCKED, {"ids": portion})}
+    for one, parent in found:
+        _add_edge(tx, one, parent, JobStatus(status.get(parent, JobStatus.CANCELLED)))
+
+
+def _add_edge(tx: Tx, one: Delivery, parent: str, status: JobStatus) -> None:
+    told, has_ended = one.handover, status in TERMINAL
+    pair = {"child_id": told.child_id, "parent_id": parent, "on_failure": told.on_failure}
+    edge = {**pair, "child_queue": told.queue, "link": TOLD if has_ended else LIVE}
+    is_new = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
+    if is_new and has_ended:
+        news = {**pair, "queue": told.queue, "parent_status": status.value}
+        tx.execute(_INSERT_HANDOVERS, news)
+        tx.wake_handover()
+
+
+def _line(request: NewJob) -> str:
+    key = "" if request.sequence is None else request.sequence.key
+    return f"{request.queue}\n{key}"
+
+
+def _lock(tx: Tx, lines: Sequence[str]) -> dict[str, str]:
+    """Lock the sequences, in one order in every call, and return the last job of each."""
+    found: dict[str, str] = {}
+    for portion in portions(lines):
+        missing = portion
+        while missing:
+            # A row may be removed between the two statements, with the job.
+            rows = [{"line": line, "job_id": ""} for line in missing]
+            tx.execute(tx.flavor.insert_ignore(sequences), rows)
+            found |= {row.line: row.job_id for row in tx.execute(_LAST, {"lines": list(missing)})}
+            missing = [line for line in missing if line not in found]
+    return found
+
+
+def _waited_for(tx: Tx, ids: Iterable[str]) -> Mapping[str, str]:
+    """Return those of the jobs that are stored, and not done."""
+    return {
+        row.id: row.status
+        for portion in portions(sorted(ids))
+        for row in tx.execute(_LOCKED, {"ids": portion})
+        if row.status != JobStatus.DONE.value
+    }

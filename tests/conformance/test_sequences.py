@@ -1,0 +1,220 @@
+"""Sequences: jobs of a key come one after the other, in the order of their enqueue."""
+
+from itertools import pairwise
+
+import anyio
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import After, ClaimedJob, JobStatus, Line, Unique
+from forge_jobs.model.processes import PodLease
+from forge_jobs.policy.dependencies import delivery
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    SECOND,
+    claim,
+    dead,
+    done,
+    enqueue_one,
+    failed,
+    finish,
+    get_job,
+    new_job,
+    only,
+    run_one,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def in_line(storage: Storage, number: int, rule: str = "wait", key: str = "k") -> list[JobId]:
+    """Enqueue jobs of one sequence in one call."""
+    line = Line(key, rule)  # type: ignore[arg-type]
+    jobs = [new_job(sequence=line) for _ in range(number)]
+    await storage.jobs.enqueue(jobs)
+    return [job.id for job in jobs]
+
+
+async def tell(storage: Storage) -> None:
+    """Deliver all handovers, and those that come of them."""
+    while found := await storage.jobs.handovers(100):
+        await storage.jobs.deliver([delivery(each) for each in found])
+
+
+async def claim_due(storage: Storage, lease: PodLease) -> list[ClaimedJob]:
+    """Claim all that is due once ends have been handed over."""
+    await tell(storage)
+    return await claim(storage, lease, limit=100)
+
+
+async def edges_of(storage: Storage, job_id: JobId) -> dict[JobId, EdgeState]:
+    kin = await storage.jobs.kin([job_id])
+    return {each.id: each.edge for each in kin[job_id].parents}
+
+
+async def order_of(storage: Storage, lease: PodLease) -> list[JobId]:
+    """Run all that may run, one at a time, and return the order. Never are two due at once."""
+    ran: list[JobId] = []
+    while claimed := await claim_due(storage, lease):
+        [job] = claimed
+        await finish(storage, job, done())
+        ran.append(job.claim.job_id)
+    return ran
+
+
+async def test_jobs_of_a_key_run_one_after_the_other(storage: Storage, lease: PodLease) -> None:
+    line = [*await in_line(storage, 3), *await in_line(storage, 2), *await in_line(storage, 1)]
+    assert await order_of(storage, lease) == line
+
+
+async def test_keys_and_queues_do_not_wait_for_each_other(
+    storage: Storage, lease: PodLease
+) -> None:
+    firsts = [(await in_line(storage, 2, key=key))[0] for key in "ab"]
+    elsewhere = new_job(queue="other", sequence=Line("a"))
+    await storage.jobs.enqueue([elsewhere])
+    assert {job.claim.job_id for job in await claim_due(storage, lease)} == set(firsts)
+    assert (await get_job(storage, elsewhere.id)).status is JobStatus.PENDING
+
+
+async def test_a_head_that_fails_and_waits_keeps_its_place(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    line = await in_line(storage, 2)
+    assert await run_one(storage, lease, failed(5 * SECOND)) == line[0]
+    assert await claim_due(storage, lease) == []
+    clock.advance(5 * SECOND)
+    assert await order_of(storage, lease) == line
+
+
+@pytest.mark.parametrize("rule", ["wait", "stop"])
+async def test_a_dead_head_is_waited_for_until_it_has_been_requeued(
+    storage: Storage, lease: PodLease, rule: str
+) -> None:
+    line = await in_line(storage, 2, rule)
+    assert await run_one(storage, lease, dead()) == line[0]
+    line += await in_line(storage, 1, rule)
+    assert await claim_due(storage, lease) == []
+    assert await edges_of(storage, line[1]) == {line[0]: EdgeState.HELD}
+    await storage.jobs.requeue(only(line[0]))
+    assert await order_of(storage, lease) == line
+
+
+@pytest.mark.parametrize("rule", ["wait", "stop"])
+async def test_a_dead_last_job_is_waited_for_by_those_that_come(
+    storage: Storage, lease: PodLease, rule: str
+) -> None:
+    line = await in_line(storage, 1, rule)
+    assert await run_one(storage, lease, dead()) == line[0]
+    line += await in_line(storage, 1, rule)
+    assert await claim_due(storage, lease) == []
+    assert await edges_of(storage, line[1]) == {line[0]: EdgeState.HELD}
+    await storage.jobs.release_held(only(line[1]))
+    assert await order_of(storage, lease) == line[1:]
+
+
+async def test_a_dead_head_is_skipped(storage: Storage, lease: PodLease) -> None:
+    line = await in_line(storage, 2, "skip")
+    assert await run_one(storage, lease, dead()) == line[0]
+    assert await order_of(storage, lease) == line[1:]
+
+
+async def test_a_cancelled_head_stops_the_line_only_where_that_is_asked(
+    storage: Storage, lease: PodLease
+) -> None:
+    lines = {rule: await in_line(storage, 2, rule, key=rule) for rule in ("wait", "skip", "stop")}
+    for first, _ in lines.values():
+        assert (await storage.jobs.cancel(only(first))).changed == (first,)
+    free = {job.claim.job_id for job in await claim_due(storage, lease)}
+    assert free == {lines["wait"][1], lines["skip"][1]}
+
+
+@pytest.mark.parametrize("rule", ["wait", "skip"])
+@pytest.mark.parametrize("cancelled", [(1,), (1, 2), (2, 1)])
+async def test_a_job_cancelled_in_the_middle_lets_none_overtake(
+    storage: Storage, lease: PodLease, rule: str, cancelled: tuple[int, ...]
+) -> None:
+    line = await in_line(storage, 4, rule)
+    [head] = await claim_due(storage, lease)
+    for place in cancelled:
+        assert (await storage.jobs.cancel(only(line[place]))).changed == (line[place],)
+    assert await claim_due(storage, lease) == []
+    line += await in_line(storage, 1, rule)
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [
+        job for place, job in enumerate(line) if place not in (0, *cancelled)
+    ]
+
+
+async def test_who_comes_after_a_cancelled_last_job_waits_for_those_before(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 2, "skip")
+    [head] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(line[1]))
+    line += await in_line(storage, 1, "skip")
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == line[2:]
+
+
+async def test_a_job_that_expires_in_the_middle_lets_none_overtake(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    first, last = (new_job(sequence=Line("k")) for _ in range(2))
+    middle = new_job(sequence=Line("k"), expires_at=clock.now() + SECOND)
+    await storage.jobs.enqueue([first, middle, last])
+    [head] = await claim_due(storage, lease)
+    clock.advance(2 * SECOND)
+    assert await storage.jobs.expire(100) == 1
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [last.id]
+
+
+async def test_a_named_parent_that_is_last_in_line_too_is_one_edge(
+    storage: Storage, lease: PodLease
+) -> None:
+    [first] = await in_line(storage, 1)
+    second = await enqueue_one(storage, after=(After(first, "cancel"),), sequence=Line("k"))
+    assert await edges_of(storage, second) == {first: EdgeState.OPEN}
+    assert await order_of(storage, lease) == [first, second]
+
+
+async def test_a_dropped_duplicate_takes_no_place(storage: Storage, lease: PodLease) -> None:
+    jobs = [new_job(sequence=Line("k"), unique=Unique("one")) for _ in range(2)]
+    last = new_job(sequence=Line("k"))
+    await storage.jobs.enqueue([*jobs, last])
+    assert await order_of(storage, lease) == [jobs[0].id, last.id]
+
+
+async def test_a_repeat_of_an_enqueue_keeps_the_places(storage: Storage, lease: PodLease) -> None:
+    jobs = [new_job(sequence=Line("k")) for _ in range(3)]
+    await storage.jobs.enqueue(jobs)
+    await storage.jobs.enqueue(jobs[:2])
+    assert await order_of(storage, lease) == [job.id for job in jobs]
+
+
+async def test_enqueues_at_once_make_one_line(storage: Storage, lease: PodLease) -> None:
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(in_line, storage, 3)
+    assert len(await order_of(storage, lease)) == 24
+
+
+async def test_a_long_line_in_one_call_is_in_the_order_of_the_call(storage: Storage) -> None:
+    line = await in_line(storage, 150)
+    parents = await storage.jobs.parents(line)
+    assert parents == {child: (parent,) for parent, child in pairwise(line)}
+
+
+async def test_a_removed_last_job_is_not_waited_for(storage: Storage, lease: PodLease) -> None:
+    [first] = await in_line(storage, 1)
+    assert await order_of(storage, lease) == [first]
+    await storage.jobs.delete(only(first))
+    [second] = await in_line(storage, 1)
+    assert await storage.jobs.parents([second]) == {}
+    assert await order_of(storage, lease) == [second]
+    await storage.jobs.delete(only(second))  # And no record stays.
