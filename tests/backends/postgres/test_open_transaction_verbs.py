@@ -314,11 +314,9 @@ async def _cleanup(world: World) -> None:
 
 
 async def _reads(world: World) -> None:
-    everything = JobFilter(queues=(QUEUE,))
-    every = ("default", "other", QUEUE)
-    await world.jobs.look(
-        JobsAsked(blocked=every, crashed=every, held=every, starved=every, runs=True)
-    )
+    everything, every = JobFilter(queues=(QUEUE,)), ("default", "other", QUEUE)
+    asked = JobsAsked(blocked=every, crashed=every, held=every, starved=every, runs=True)
+    await world.jobs.look(asked)
     await world.jobs.list(everything)
     await world.jobs.list(everything, order="due")
     await world.jobs.list(everything, order="finished")

@@ -4,8 +4,6 @@ from forge_jobs.model.queues import MOST_KEY_JOBS, LimitHolders, LimitKey
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import request_of
 
-_Holders = tuple[list[str], list[str]]
-
 
 async def keys(
     database: Database, queue: str, name: str, after: str | None, limit: int
@@ -25,5 +23,6 @@ async def holders(database: Database, queue: str, name: str, key: str, limit: in
     """See ``ConfigStore.limit_holders``."""
     base = database.keys.queue(queue)
     request = request_of("limit_holders", permit=f"{name}\n{key}", limit=limit)
-    running, waiting = await database.run_one("limit_holders", base, request, _Holders)
+    found = await database.run_one("limit_holders", base, request, list[list[str]])
+    running, waiting = found
     return LimitHolders(running=tuple(running), waiting=tuple(waiting))
