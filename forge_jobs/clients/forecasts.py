@@ -7,6 +7,7 @@ from msgspec import Struct, structs
 
 from forge_jobs.errors import NotFound
 from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
 from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.metrics import Histogram
@@ -22,6 +23,9 @@ from forge_jobs.storage.protocols import Storage
 
 MEASURED = timedelta(minutes=15)
 """How far back a load is measured."""
+
+_HOLDERS = 20
+"""So many holders of a full key are named by their ids."""
 
 _RETRIES = (Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED, Cause.SNOOZED, Cause.THROTTLED)
 
@@ -49,6 +53,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
     slots = _allocation(queue, fleet.pods) if queue else None
     parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
     limits = await storage.config.limits() if job.hold is Hold.LIMIT else []
+    holders = await _holders(storage, job) if job.hold is Hold.LIMIT else []
     strikes = await storage.config.strikes() if job.struck_by else []
     told = explain(
         job,
@@ -60,6 +65,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
         parents={parent.id: parent.status for parent in parents.values()},
         workers=around.workers,
         limits=limits,
+        holders=holders,
         strikes=strikes,
     )
     events: Sequence[TimelineEvent] = ()
@@ -70,6 +76,14 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
     told = with_since(told, job, parents=parents, pods=fleet.pods, events=events, now=fleet.now)
     granted = sum(each.grant for each in slots.pods.values()) if slots else 0
     return await with_forecast(storage, job, told, slots=granted, fleet=fleet)
+
+
+async def _holders(storage: Storage, job: Job) -> list[Job]:
+    """Read the first jobs that count toward the key that a job waits for."""
+    key = job.queue, job.limit_name, job.limit_key
+    ids = (await storage.config.limit_holders(*key, limit=_HOLDERS)).running
+    found = await storage.jobs.get([JobId(each) for each in ids])
+    return [found[JobId(each)] for each in ids if JobId(each) in found]
 
 
 def _allocation(queue: QueueState, pods: Sequence[PodState]) -> Allocation:

@@ -28,6 +28,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     parents: Mapping[JobId, JobStatus] | None = None,
     workers: Sequence[WorkerState] = (),
     limits: Sequence[LimitState] = (),
+    holders: Sequence[Job] = (),
     strikes: Sequence[Strike] = (),
 ) -> Explanation:
     """Explain why ``job`` does not run or how it runs, from readings of one moment.
@@ -43,6 +44,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         Only they tell a parent still to end from one that failed and is held for an operator
     :param workers: of all pods. They tell who has the slots
     :param limits: of the queue, for a job that waits for one
+    :param holders: the jobs that count toward the key of the limit, the longest claimed first
     :param strikes: for a job that one of them holds
     """
     around = Situation(
@@ -53,6 +55,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         now=now,
         workers=tuple(workers),
         limits=tuple(limits),
+        holders=tuple(holders),
         strikes=tuple(strikes),
     )
     reason = _reason(job, around, parents or {})
@@ -183,10 +186,25 @@ def _limited(job: Job, around: Situation) -> Explanation:
     most = "the limit is gone, and it is ready with the next claim"
     if limit is not None:
         most = f"{count(limit.at_most, 'job')}{key} may run at once in the queue, and as many do"
-        most += "; starts in its turn when one of them ends"
+        most += f"{_held_by(around.holders)}; starts in its turn when one of them ends"
     return Explanation(
-        reason=Reason.LIMITED, text=f"waits for the limit {job.limit_name!r}: {most}"
+        reason=Reason.LIMITED,
+        text=f"waits for the limit {job.limit_name!r}: {most}",
+        blocked_by=tuple(each.id for each in around.holders),
     )
+
+
+def _held_by(holders: Sequence[Job]) -> str:
+    """Name the first jobs of a full key, with the pods that have them."""
+    if not holders:
+        return ""
+    named = [
+        f"{each.id} on pod {each.host_id}"
+        + (f" since {at(each.claimed_at)}" if each.claimed_at else "")
+        for each in holders[:3]
+    ]
+    more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
+    return f" ({', '.join(named)}{more})"
 
 
 def _limit_of(job: Job) -> tuple[str, str]:

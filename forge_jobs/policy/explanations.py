@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from forge_jobs.model.jobs import Job
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
 from forge_jobs.model.queues import LimitState, QueueState
 from forge_jobs.model.strikes import Strike
@@ -103,6 +104,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     now: datetime
     workers: tuple[WorkerState, ...] = ()
     limits: tuple[LimitState, ...] = ()
+    holders: tuple[Job, ...] = ()
     strikes: tuple[Strike, ...] = ()
 
     @property
