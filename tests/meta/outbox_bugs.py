@@ -6,14 +6,19 @@ _TESTS = "tests/runtime/test_outbox.py::test_"
 _PAIR = "[sqlite-to-redis]"
 
 
+def _bug(name: str, test: str, edit: Edit) -> Bug:
+    backend = "sqlite-to-redis" if test.endswith(_PAIR) else "sqlite"
+    return Bug(name, (f"{_TESTS}{test}",), (edit,), backend)
+
+
 def _of_records(name: str, old: str, new: str, test: str) -> Bug:
     edit = Edit("forge_jobs/storage/sql/letters/outbox.py", old, new)
-    return Bug(f"outbox: {name}", (f"{_TESTS}{test}",), (edit,))
+    return _bug(f"outbox: {name}", test, edit)
 
 
 def _of_relay(name: str, old: str, new: str, test: str) -> Bug:
     edit = Edit("forge_jobs/clients/outbox/relay.py", old, new)
-    return Bug(f"outbox relay: {name}", (f"{_TESTS}{test}",), (edit,))
+    return _bug(f"outbox relay: {name}", test, edit)
 
 
 _COMMITS = f"what_commits_is_stored_once_in_order_and_what_rolls_back_never{_PAIR}"
