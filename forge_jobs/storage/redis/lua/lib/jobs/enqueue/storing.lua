@@ -10,12 +10,6 @@
 -- queue. See linking.lua. Expired jobs that held a key of a request end first.
 -- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
 
-local function note_unlocated(base, index, id, marks)
-  if marks[index] == false then
-    redis.call('ZADD', base .. ':unlocated', 0, id)
-  end
-end
-
 local function store_planned(base, request)
   local fresh, links, replacing, is_in_line = {}, {}, request.plan.replacing, false
   local duplicates = #replacing
@@ -23,7 +17,9 @@ local function store_planned(base, request)
     if job.is_new then
       fresh[#fresh + 1] = job
       is_in_line = is_in_line or job.sequence
-      note_unlocated(base, index, job.id, request[ENQUEUE.marks])
+      if request[ENQUEUE.marks][index] == false then
+        redis.call('ZADD', base .. ':unlocated', 0, job.id)
+      end
     elseif request.plan.words[index][1] == 'duplicate' then
       duplicates = duplicates + 1
     end
