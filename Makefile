@@ -97,7 +97,7 @@ model: $(READY)
 admission: export FORGE_TEST_ADMISSION_SEEDS = $(or $(SEEDS),10000)
 admission: export FORGE_TEST_BACKENDS = $(or $(BACKEND),sqlite)
 admission: $(READY)
-	$(BIN)/pytest -n 2 -q tests/conformance/admission
+	$(BIN)/pytest -n 2 -q tests/admission
 
 # Pods and the store killed, frozen and cut off while jobs keep coming: docs/reliability.md.
 chaos: ROUNDS ?= 20

@@ -14,7 +14,7 @@ def _bug(name: str, module: str, old: str, new: str, test: str, backend: str = "
 _ENDS = "any_end_of_a_claim_makes_room_for_the_next_job"
 _EACH = "of_each_key_as_many_jobs_run_as_the_limit_says"
 
-_ADMISSION = ("tests/conformance/admission/test_admission.py",)
+_ADMISSION = ("tests/admission/test_admission.py",)
 _PERMITS = f"forge_jobs/{_SQL}hot/permits.py"
 
 
