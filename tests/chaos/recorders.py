@@ -5,6 +5,7 @@ that, and on Redis alone, states of the whole queue are read over and over, each
 """
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class Recorder:
         return self.told
 
 
-class _Looking(Recorder):
+class _Looking(Recorder, ABC):
     """Reads states of the queue."""
 
     async def keep_looking(self) -> None:
@@ -86,8 +87,9 @@ class _Looking(Recorder):
                 self._judge(await self._states())
             await pause(_EVERY)
 
+    @abstractmethod
     async def _states(self) -> Iterable[KeyState]:
-        raise NotImplementedError
+        """Read how each key stands."""
 
     def _judge(self, states: Iterable[KeyState]) -> None:
         self.told.looks += 1

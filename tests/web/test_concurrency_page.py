@@ -50,6 +50,21 @@ async def test_a_full_key_says_who_holds_it_and_who_waits(
     await page(caller, f"/limits/{QUEUE}/unknown", 404)
 
 
+async def test_as_many_jobs_of_a_key_are_read_as_the_bound_says(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {"hosts": 1})
+    path = f"/api/v1/concurrency/{QUEUE}/hosts?key=a&limit="
+    lease = await register(storage, lease_for=timedelta(hours=1))
+    await fill(storage, "hosts", "a", 2)
+    await claim(storage, lease, limit=5)
+    assert len((await caller.get(f"{path}500")).json()["waiting"]) == 1
+    for wrong in (0, 501):
+        refused = await caller.get(f"{path}{wrong}")
+        assert (refused.status_code, refused.json()["field"]) == (400, "limit")
+        assert "give 1 to 500" in refused.text
+
+
 async def test_keys_are_shown_in_pages(sqlite: Storage) -> None:
     await sqlite.config.ensure_limits(QUEUE, {"hosts": 1})
     lease = await register(sqlite, lease_for=timedelta(hours=1))

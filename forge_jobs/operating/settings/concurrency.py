@@ -15,6 +15,9 @@ from forge_jobs.operating.actions.recording import RecordedCalls
 from forge_jobs.operating.actions.values import target_of_limit
 from forge_jobs.operating.documents import Deleted, widened
 
+_MOST = MOST_KEY_JOBS // 2
+"""Jobs that run and jobs that wait are read by one list."""
+
 
 class ConcurrencyLimits(Struct, frozen=True, kw_only=True):
     """Limits of the queues that are open to the actor, by queue and name."""
@@ -81,8 +84,8 @@ class ConcurrencyCalls(RecordedCalls):
         """
         self.actor.need(Right.READ)
         state = await self._concurrency(queue, name)
-        if not 1 <= limit < MOST_KEY_JOBS:
-            raise InvalidInput("limit", f"is {limit}", f"give 1 to {MOST_KEY_JOBS - 1}")
+        if not 1 <= limit <= _MOST:
+            raise InvalidInput("limit", f"is {limit}", f"give 1 to {_MOST}")
         config = self.storage.config
         if key is None:
             keys = await config.limit_keys(queue, name, after=after, limit=limit + 1)
