@@ -264,6 +264,7 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
     :param timeout: how long this run may take. None means no bound
     :param run_at: when the job was due
     :param cancel_requested: a cancel arrived between enqueue and this claim
+    :param rate_limit: the rate limit whose turn the job waited for until this claim. "" for none
     """
 
     claim: Claim
@@ -284,6 +285,7 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
     schedule: str = ""
     snoozed_since: datetime | None = None
+    rate_limit: str = ""
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):

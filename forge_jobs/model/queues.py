@@ -235,11 +235,13 @@ class RateAsk(Struct, frozen=True):
         rate limit. "" for the bucket of the rate limit itself
     :param waits: the job comes again at its turn. False: without a token the job ends, and takes no
         place among the turns
+    :param had_turn: the job has waited for its turn, and goes before those that have not
     """
 
     scope: str
     key: str = ""
     waits: bool = True
+    had_turn: bool = False
 
 
 class RateLimitState(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,12 @@ async def ask(storage: Storage, *keys: str, within: timedelta = HOUR) -> list[To
     return await storage.config.take_or_turn(asks, within)
 
 
+async def ask_again(storage: Storage, *keys: str) -> list[TokenGrant | None]:
+    """Ask for jobs that have had a turn."""
+    asks = [RateAsk(SCOPE, key, had_turn=True) for key in keys]
+    return await storage.config.take_or_turn(asks, HOUR)
+
+
 async def test_each_key_has_a_bucket_of_the_size_of_the_limit(storage: Storage) -> None:
     await storage.config.ensure_rate_limit(SCOPE, RateLimit(2, per=4))
     assert await ask(storage, "a", "b", "a", "a", "b", "a", "") == [
@@ -48,7 +54,41 @@ async def test_a_key_that_comes_at_its_turn_finds_its_token(
         assert grant is not None
         clock.advance(grant.retry_in - passed)
         passed = grant.retry_in
-        assert await ask(storage, "k") == [GRANTED]
+        assert await ask_again(storage, "k") == [GRANTED]
+
+
+async def test_a_new_job_takes_no_token_of_one_that_has_a_turn(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await storage.config.ensure_rate_limit(SCOPE, RateLimit(4, per=4))
+    for key in ("", "k"):
+        assert await ask(storage, *[key] * 6) == [*[GRANTED] * 4, turn(SECOND), turn(SECOND * 2)]
+        clock.advance(SECOND * 2)
+        # Two tokens are there, for the two that have yet to come.
+        assert await ask(storage, key) == [turn(SECOND)]
+        assert await ask_again(storage, key, key) == [GRANTED] * 2
+        clock.advance(SECOND)
+        assert await ask_again(storage, key) == [GRANTED]
+        clock.advance(SECOND)
+        assert await ask(storage, key, key) == [GRANTED, turn(SECOND)]
+        clock.advance(HOUR)
+
+
+async def test_jobs_that_do_not_come_at_their_turns_delay_others_by_their_own_tokens(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await storage.config.ensure_rate_limit(SCOPE, RateLimit(4, per=4))
+    for key in ("", "k"):
+        line = await ask(storage, *[key] * 34)
+        assert line[-1] == turn(SECOND * 30)
+        clock.advance(SECOND * 3)
+        assert await ask(storage, key) == [turn(SECOND * 28)]
+        clock.advance(SECOND)
+        # The bucket is full: no job has come for a whole period.
+        assert await ask(storage, key, key) == [GRANTED, turn(SECOND * 28)]
+        clock.advance(SECOND * 28)
+        assert await ask(storage, key) == [GRANTED]
+        clock.advance(HOUR)
 
 
 async def test_without_a_key_the_bucket_is_that_of_the_limit(
@@ -60,7 +100,7 @@ async def test_without_a_key_the_bucket_is_that_of_the_limit(
     assert await ask(storage, "", "") == [turn(SECOND), turn(SECOND * 2)]
     assert await storage.config.take_turns(SCOPE, [1], HOUR) == [SECOND * 3]
     clock.advance(SECOND)
-    assert await ask(storage, "") == [GRANTED]
+    assert await ask_again(storage, "") == [GRANTED]
 
 
 async def test_no_turn_is_later_than_asked_for(storage: Storage) -> None:
@@ -111,7 +151,7 @@ async def test_a_clock_that_is_set_back_keeps_no_key_waiting_for_longer_than_its
     clock.advance(-HOUR)
     assert await ask(storage, *"k") == [turn(SECOND)]
     clock.advance(SECOND)
-    assert await ask(storage, *"k") == [GRANTED]
+    assert await ask_again(storage, "k") == [GRANTED]
 
 
 async def test_many_callers_get_exactly_what_there_is(storage: Storage) -> None:

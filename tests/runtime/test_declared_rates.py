@@ -92,6 +92,26 @@ async def test_a_job_runs_when_its_turn_has_come(storage: Storage) -> None:
     assert shop.ran.total() == 6
 
 
+async def test_a_job_says_at_its_turn_that_it_has_waited(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Counter[bool]()
+    take = type(storage.config).take_or_turn
+
+    async def noted(self: Any, asks: Sequence[RateAsk], within: timedelta) -> object:
+        asked.update(ask.had_turn for ask in asks)
+        return await take(self, asks, within)
+
+    monkeypatch.setattr(type(storage.config), "take_or_turn", noted)
+    shop = Shop(Rate(1, per=0.05))
+    async with a_runtime(storage, shop.handlers).start() as handle:
+        outcomes = await handle.enqueue_many([shop.mail.request(f"{n}") for n in range(4)])
+        for outcome in outcomes:
+            await ended(storage, outcome.job_id)
+    assert asked[False] == 4
+    assert asked[True] >= 3
+
+
 async def test_what_finds_no_token_may_be_dropped(storage: Storage) -> None:
     shop = Shop(Rate(1, per=HOUR, mode="drop"))
     async with a_runtime(storage, shop.handlers).start() as handle:

@@ -82,6 +82,7 @@ async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:
         return None  # The handler cannot decode such a payload either, and the run says why.
     if ask is None:
         return None
+    ask = structs.replace(ask, had_turn=run.job.rate_limit == ask.scope)
     try:
         async with asyncio.timeout(_PATIENCE):
             grant = await services.rate_limit.start(ask, handler.rate.limit)

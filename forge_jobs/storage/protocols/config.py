@@ -158,6 +158,10 @@ class ConfigStore(Protocol):
         later than ``within`` takes no place among the turns, and the answer is ``within``. No more
         does the turn of a job that does not wait.
 
+        Turns follow each other at the pace of the tokens, so each has a token of its own. A request
+        that had no turn leaves these: a token is given from one token's time after the last turn
+        on, or while the bucket is full, as when those with turns do not come.
+
         The bucket of a key is full until a token is taken. Its size is that of the rate limit, also
         after a change of the rate limit: tokens that are missing stay missing, and turns are
         forgotten. A bucket that is full again leaves nothing in the store for long.

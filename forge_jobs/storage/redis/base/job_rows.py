@@ -56,6 +56,7 @@ class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
     schedule: str = ""
     cancel: bool = False
     snoozed: str = ""
+    rate_limit: str = ""
 
 
 decode_doc = msgspec.json.Decoder(Doc).decode
@@ -194,6 +195,7 @@ def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:
         cancel_requested=stored.cancel,
         schedule=stored.schedule,
         snoozed_since=from_us(int(stored.snoozed)) if stored.snoozed else None,
+        rate_limit=stored.rate_limit,
     )
 
 

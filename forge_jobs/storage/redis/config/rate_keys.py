@@ -26,7 +26,14 @@ async def take_or_turn(
     answers: list[TokenGrant | None] = []
     for first in range(0, len(asks), _AT_ONCE):
         some = [
-            item_of("take_or_turn", "ask", scope=ask.scope, key=ask.key, waits=ask.waits)
+            item_of(
+                "take_or_turn",
+                "ask",
+                scope=ask.scope,
+                key=ask.key,
+                waits=ask.waits,
+                had_turn=ask.had_turn,
+            )
             for ask in asks[first : first + _AT_ONCE]
         ]
         request = request_of("take_or_turn", asks=some, within=duration_us(within))

@@ -41,7 +41,7 @@ JOB_COLUMNS = (
     _job_column("kind", TEXT, "new replaced claimed"),
     _job_column("payload", TEXT, "new replaced claimed"),
     _job_column("status", TEXT, "new"),
-    _job_column("cause", TEXT, "new"),
+    _job_column("cause", TEXT, "new claimed"),
     _job_column("hold", TEXT, nullable=True),
     _job_column("priority", Integer, "new replaced claimed"),
     # When the job may be claimed. Blocked: the requested time, or the time of the enqueue.
@@ -57,7 +57,7 @@ JOB_COLUMNS = (
     # The first snooze or throttle since the enqueue or the last requeue.
     _job_column("snoozed_at", BigInteger, "claimed", nullable=True),
     # The limit that the job waits for, or waited for last.
-    _job_column("rate_limit", TEXT, nullable=True),
+    _job_column("rate_limit", TEXT, "claimed", nullable=True),
     # Starts at enqueued_at. Each claim's token is its time, and one more than the token before at
     # least. settled_token is the last token whose owner ended the claim, by which a repeat of that
     # end is recognised. host_id then stays, for the pod is compared too.

@@ -212,6 +212,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
         cancel_requested=bool(row.cancel_requested),
         schedule=row.schedule,
         snoozed_since=None if row.snoozed_at is None else from_us(row.snoozed_at),
+        rate_limit=(row.rate_limit or "") if row.cause == Cause.RATE_LIMITED else "",
     )
 
 

@@ -69,22 +69,18 @@ class _Bucket:
     last_turn_at: int
     is_changed: bool = False
 
-    def serve(self, now: int, latest: int, waits: bool) -> TokenGrant:
-        """Take a token, or give a turn that is not after ``latest``.
-
-        :param waits: the turn takes a place
-        """
+    def serve(self, ask: RateAsk, now: int, latest: int) -> TokenGrant:
+        """Take a token, or give a turn that is not after ``latest``."""
         surplus = self.level - (self.capacity - 1) * self.period_us
-        if surplus <= 0:
+        before, last = self.last_turn_at, min(self.last_turn_at, latest)
+        # A turn given before has a token as well.
+        free_at = last + rounded_up(self.period_us, self.capacity)
+        if surplus <= 0 and (ask.had_turn or free_at <= now or self.level <= 0):
             self.level += self.period_us
             self.is_changed = True
             return _GRANTED
-        before, last = self.last_turn_at, min(self.last_turn_at, latest)
-        turn = max(
-            now + rounded_up(surplus, self.capacity),
-            last + rounded_up(self.period_us, self.capacity),
-        )
-        if waits:
+        turn = max(now + rounded_up(max(surplus, 0), self.capacity), free_at)
+        if ask.waits:
             self.last_turn_at = turn if turn <= latest else last
             self.is_changed = self.is_changed or self.last_turn_at != before
         return TokenGrant(False, timedelta(microseconds=min(turn, latest) - now))
@@ -117,7 +113,7 @@ def take_or_turn(tx: Tx, asks: Sequence[RateAsk], within: timedelta) -> list[Tok
     answers: list[TokenGrant | None] = []
     for ask in asks:
         bucket = buckets.get((ask.scope, ask.key))
-        answers.append(None if bucket is None else bucket.serve(now, latest, ask.waits))
+        answers.append(None if bucket is None else bucket.serve(ask, now, latest))
     changed = {pair: bucket for pair, bucket in buckets.items() if bucket.is_changed}
     _store(tx, changed)
     return answers

@@ -223,7 +223,7 @@ def level_at(row: Level, now: int) -> int:
     """Return the level of a row at ``now``. Above that of an empty bucket, tokens are reserved.
 
     Unchanged when the row was written in the future, but for reserved tokens: no bucket stays short
-    of tokens for longer than its period.
+    of tokens for longer than the period.
     """
     full: int = row.capacity * row.period_us
     # An unreadable level counts as that of a bucket without tokens.

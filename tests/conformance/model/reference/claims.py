@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.ids import WorkerId
-from forge_jobs.model.jobs import Claim, ClaimedJob, Hold, JobStatus
+from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
 from forge_jobs.model.transitions import Demand
 from tests.conformance.model.reference.requests import open_requests
@@ -85,6 +85,7 @@ def _take(world: World, job: ModelJob, worker_id: str, lease: PodLease) -> Claim
         cancel_requested=job.cancel_requested,
         schedule=request.schedule,
         snoozed_since=job.snoozed_since,
+        rate_limit=(job.rate_limit or "") if job.cause is Cause.RATE_LIMITED else "",
     )
 
 

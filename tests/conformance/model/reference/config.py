@@ -1,7 +1,7 @@
 """Settings of queues, pauses, cool-downs and rate limits."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import gcd
 from typing import Any
 
@@ -187,7 +187,9 @@ class ReferenceConfig:
                 answers.append(None)
                 continue
             bucket = self._of_key(ask) if ask.key else self._leaked(ask.scope)
-            answer = self._take(bucket, 1)
+            own = self._turn_after(bucket, within)
+            is_open = ask.had_turn or own <= self._world.now or bucket.taken <= 0
+            answer = self._take(bucket, 1) if is_open else TokenGrant(False, ZERO)
             if not answer.granted:
                 line = bucket.last_turn_at
                 [turn] = self._turns(bucket, [1], within)
@@ -196,6 +198,11 @@ class ReferenceConfig:
                 answer = TokenGrant(False, within if turn is None else turn)
             answers.append(answer)
         return answers
+
+    def _turn_after(self, bucket: ModelBucket, within: timedelta) -> datetime:
+        """Return when the token comes that belongs to none of the turns given before."""
+        line = min(bucket.last_turn_at, self._world.now + within)
+        return line + -(-_period(bucket.limit) // bucket.limit.capacity) * _MICROSECOND
 
     def _of_key(self, ask: RateAsk) -> ModelBucket:
         limit, now = self._world.buckets[ask.scope].limit, self._world.now

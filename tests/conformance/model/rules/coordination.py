@@ -16,6 +16,9 @@ from tests.conformance.model.program import LEADER_LEASE, LEASE, SECOND, Program
 _LIMITS = (RateLimit(3, 5 * SECOND), RateLimit(2, timedelta(milliseconds=1)), RateLimit(7, SECOND))
 _SCOPES = ("gh", "slack")
 scope = st.sampled_from(_SCOPES)
+_a_rate_ask = st.builds(
+    RateAsk, scope, st.sampled_from(["", "a", "b"]), waits=st.booleans(), had_turn=st.booleans()
+)
 
 
 class Coordination(Program):
@@ -156,11 +159,11 @@ class Coordination(Program):
         self.do("config.take_turns", name, counts, within)
 
     @rule(
-        asks=st.lists(st.tuples(scope, st.sampled_from(["", "a", "b"]), st.booleans()), max_size=8),
+        asks=st.lists(_a_rate_ask, max_size=8),
         within=st.sampled_from([timedelta(0), SECOND, 60 * SECOND]),
     )
-    def start_jobs_under_a_rate(self, asks: list[tuple[str, str, bool]], within: timedelta) -> None:
-        self.do("config.take_or_turn", [RateAsk(*ask) for ask in asks], within)
+    def start_jobs_under_a_rate(self, asks: list[RateAsk], within: timedelta) -> None:
+        self.do("config.take_or_turn", asks, within)
 
     def _check_windows(self, name: str) -> None:
         """In no window that ends with a token were more given than the bucket promises."""

@@ -15,18 +15,20 @@ local function drop_idle_buckets(base, most)
 end
 
 -- Takes a token, or gives a turn that is not after `latest`. Without `waits` the turn takes no place.
-local function serve(bucket, latest, waits)
-  local surplus = bucket.level - (bucket.capacity - 1) * bucket.token
-  if surplus <= 0 then
-    bucket.level, bucket.is_changed = bucket.level + bucket.token, true
-    return A_TOKEN
-  end
+-- Each turn before has its own token, for a request that `had_turn`.
+local function serve(bucket, latest, waits, had_turn)
   local function after(level)
     local wait, rest = divide(level, bucket.leak)
     return rest > 0 and wait + 1 or wait
   end
+  local surplus = bucket.level - (bucket.capacity - 1) * bucket.token
   local before, last = bucket.last_turn, math.min(bucket.last_turn, latest)
-  local turn = math.max(now + after(surplus), last + after(bucket.token))
+  local free_at = last + after(bucket.token)
+  if surplus <= 0 and (had_turn or free_at <= now or bucket.level <= 0) then
+    bucket.level, bucket.is_changed = bucket.level + bucket.token, true
+    return A_TOKEN
+  end
+  local turn = math.max(now + after(math.max(surplus, 0)), free_at)
   if waits then
     bucket.last_turn = turn <= latest and turn or last
     bucket.is_changed = bucket.is_changed or bucket.last_turn ~= before
@@ -40,7 +42,7 @@ local function handle(base, request)
   drop_idle_buckets(base, 2 * #asks)
   local limits, buckets, answers = {}, {}, {}
   for index, ask in ipairs(asks) do
-    local scope, key, waits = unpack(ask)
+    local scope, key, waits, had_turn = unpack(ask)
     if limits[scope] == nil then
       limits[scope] = load_bucket(base, scope) or false
     end
@@ -54,10 +56,8 @@ local function handle(base, request)
         bucket.scope, bucket.key = scope, key
         buckets[field] = bucket
       end
-      answers[index] = serve(bucket, latest, waits)
-    else
-      answers[index] = NO_LIMIT
     end
+    answers[index] = limit and serve(bucket, latest, waits, had_turn ~= false) or NO_LIMIT
   end
   local last = 0
   for field, bucket in pairs(buckets) do

@@ -2,21 +2,21 @@
 
 local MORE = {
   'status', 'attempt', 'crashes', 'snoozes', 'tags', 'schedule', 'cancel', 'expires', 'started',
-  'finished', 'snoozed',
+  'finished', 'snoozed', 'cause', 'limit',
 }
 local NOTHING_MORE = { status = 'pending', attempt = 0 }
 
 -- Returns what a job has that is not plain, without the attempt when a number cannot be read.
 local function read_more(key)
   local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished,
-    snoozed = unpack(redis.call('HMGET', key, unpack(MORE)))
+    snoozed, cause, limit = unpack(redis.call('HMGET', key, unpack(MORE)))
   attempt, crashes, snoozes = whole(attempt or 0), whole(crashes or 0), whole(snoozes or 0)
   return {
     status = status or 'pending', attempt = crashes and snoozes and attempt, expires = expires,
     has_run = started or finished,
     shown = {
       (attempt or 0) + 1, crashes, snoozes, tags or '', schedule or '', cancel and true or false,
-      snoozed or '',
+      snoozed or '', cause == 'rate_limited' and limit or '',
     },
   }
 end
