@@ -27,6 +27,7 @@ from forge_jobs.setting_values import (
     as_names,
     as_number,
     as_processes,
+    as_queue,
     as_router,
     as_text,
     read_queues,
@@ -175,6 +176,9 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param queue_patterns: globs of queues that are served once they have jobs, in the form of
         ``queues``: ``FORGE_QUEUE_PATTERNS=tenant-*=2``
     :param storage_url: may hold a password, so ``repr`` leaves it out
+    :param outbox: URL of the database whose outbox workers relay into the storage, "" for none. May
+        hold a password
+    :param outbox_name: of the destination, see ``Outbox``
     :param rate_limits: token buckets by name: ``FORGE_RATE_LIMITS=smtp=100/1m,gh=5000/1h``
     :param handlers: ``module:attribute`` of the registry
     :param router: names the queue of a kind where neither request nor handler does: ``prefix``,
@@ -195,6 +199,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     queues: Mapping[str, int | None] = {}
     queue_patterns: Mapping[str, int | None] = {}
     storage_url: str = ""
+    outbox: str = ""
+    outbox_name: str = "jobs"
     handlers: str = ""
     router: str = ""
     rate_limits: Mapping[str, RateLimit] = {}
@@ -317,6 +323,8 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "max_memory_per_process": as_bytes,
     "concurrency": as_concurrency,
     "storage_url": as_text,
+    "outbox": as_text,
+    "outbox_name": as_queue,
     "handlers": as_text,
     "router": as_router,
     "rate_limits": read_rate_limits,

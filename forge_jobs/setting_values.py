@@ -96,6 +96,14 @@ def as_text(value: object) -> str:
     return value.strip()
 
 
+def as_queue(value: object) -> str:
+    """Read a name with the rules of queue names.
+
+    :raises ValueError: the value is something else
+    """
+    return check_queue("name", as_text(value))
+
+
 def as_names(value: object) -> tuple[str, ...]:
     """Read names, as ``"password,card.number"`` or a list of texts.
 

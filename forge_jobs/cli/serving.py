@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from forge_jobs.cli.event_loop import run_on_loop
 from forge_jobs.cli.health_server import HealthServer
@@ -33,6 +34,9 @@ from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+
+if TYPE_CHECKING:
+    from forge_jobs.clients.outbox.outbox import Outbox
 
 logger = reporter(__name__)
 
@@ -145,8 +149,11 @@ class _Worker:
         if storage is None:
             return 0
         self._metrics.open(storage)
+        opened = [storage]
         try:
             runtime = _runtime(self._deployment, self._registry, storage)
+            if url := self._deployment.outbox:
+                runtime.with_outbox(_OutboxOpener(url, self._deployment.outbox_name, opened))
             # Objects made so far stay for good. Each full collection would look through
             # all of them, and meanwhile no handler runs.
             gc.collect()
@@ -154,7 +161,7 @@ class _Worker:
             _tell_limits(self._deployment.runtime)
             return await runtime.run_until(self._request, self._end(storage), self._started)
         finally:
-            await _close(storage)
+            await asyncio.gather(*map(_close, opened))
 
     def _end(self, storage: Storage) -> Callable[[], Awaitable[bool]] | None:
         """Return the question whether the worker ends by itself now. None: no worker does."""
@@ -280,6 +287,25 @@ async def _open(url: str, request: StopRequest) -> Storage | None:
         return opening.result()
     finally:
         asked.cancel()
+
+
+class _OutboxOpener:
+    """Opens the database of ``FORGE_OUTBOX``, which may be away while the worker serves its queues.
+
+    :param opened: the storage of the queues, and afterwards the database too
+    """
+
+    def __init__(self, url: str, name: str, opened: list[Storage]) -> None:
+        self._url = url
+        self._name = name
+        self._opened = opened
+
+    async def __call__(self) -> "Outbox":
+        from forge_jobs.clients.outbox.outbox import Outbox
+
+        here = await open_storage(self._url)
+        self._opened.append(here)
+        return Outbox(here, self._opened[0], name=self._name)
 
 
 def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage) -> QueueRuntime:

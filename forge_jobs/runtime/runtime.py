@@ -3,6 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from forge_jobs.clients.schedules import declared_schedules
 from forge_jobs.clock import Clock, SystemClock
@@ -23,6 +24,9 @@ from forge_jobs.runtime.pod.starting import Starting, run_until
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.shared.store_calls import CallMeter, metered
 from forge_jobs.storage.protocols import Storage, check_storage
+
+if TYPE_CHECKING:
+    from forge_jobs.clients.outbox.outbox import OutboxSource
 
 logger = reporter(__name__)
 
@@ -96,6 +100,7 @@ class QueueRuntime:
         self._queues: dict[str, QueueSettings | None] = {}
         self._patterns: dict[str, QueueSettings | None] = {}
         self._other_queues: dict[str, QueueSettings | None] = {}
+        self._outboxes: list[OutboxSource] = []
         self._is_started = False
 
     def with_queues(self, /, *names: str, **queues: QueueSettings | int | None) -> "QueueRuntime":
@@ -139,6 +144,28 @@ class QueueRuntime:
         self._refuse_once_started("with_patterns")
         for pattern, wanted in (dict.fromkeys(patterns) | settings).items():
             self._patterns[pattern] = queue_settings(pattern, wanted)
+        return self
+
+    def with_outbox(self, outbox: "OutboxSource") -> "QueueRuntime":
+        """Relay an outbox in this pod, and return the runtime. May be called for several.
+
+        The relay is one of the loops of the pod. While a store of the outbox is away the pod serves
+        its queues, and tries again after pauses of 30 seconds at most. A stop ends the relay
+        between two calls of a store. Any number of pods may relay one outbox, and one alone keeps
+        the order. The storages of the outbox stay open.
+
+        :param outbox: or a coroutine function that opens one, called until it raises no
+            ``StorageError``: the start does not wait for the database then
+        :raises InvalidInput: the value is neither
+        :raises ConfigError: the runtime has been started
+        """
+        from forge_jobs.clients.outbox.outbox import Outbox
+
+        self._refuse_once_started("with_outbox")
+        if not (isinstance(outbox, Outbox) or callable(outbox)):
+            fix = "give Outbox(here, there), or a coroutine function that returns one"
+            raise InvalidInput("outbox", f"is {a_type(outbox)}", fix)
+        self._outboxes.append(outbox)
         return self
 
     def ensure_queue(self, name: str, settings: QueueSettings | None = None) -> "QueueRuntime":
@@ -238,6 +265,7 @@ class QueueRuntime:
             calls=calls,
             process_registry=_process_registry(self._handlers),
             patterns=dict(self._patterns),
+            outboxes=tuple(self._outboxes),
         )
 
 

@@ -21,6 +21,13 @@ def _of_relay(name: str, old: str, new: str, test: str) -> Bug:
     return _bug(f"outbox relay: {name}", test, edit)
 
 
+def _of_loop(name: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit("forge_jobs/runtime/passes/outbox.py", old, new)
+    backend = "sqlite-to-redis" if test.endswith(_PAIR) else "sqlite"
+    tests = (f"tests/runtime/test_outbox_loop.py::test_{test}",)
+    return Bug(f"outbox loop: {name}", tests, (edit,), backend)
+
+
 _COMMITS = f"what_commits_is_stored_once_in_order_and_what_rolls_back_never{_PAIR}"
 _AWAY = "a_destination_that_is_away_delays_only_its_own"
 _REFUSES = f"a_destination_that_refuses_everything_sets_nothing_aside{_PAIR}"
@@ -29,14 +36,14 @@ _CONFLICT = f"a_conflict_is_set_aside_then_retried_or_discarded{_PAIR}"
 OUTBOX_BUGS = (
     _of_records(
         "a destination gets the jobs of another",
-        '.where(_OF_DESTINATION, _WAITS, not_(one_of(outbox.c.id, "skip")))',
-        '.where(_WAITS, not_(one_of(outbox.c.id, "skip")))',
+        "        _OF_DESTINATION,\n        _WAITS,\n        outbox.c.id >",
+        "        _WAITS,\n        outbox.c.id >",
         _AWAY,
     ),
     _of_records(
         "what was set aside is read again",
-        '.where(_OF_DESTINATION, _WAITS, not_(one_of(outbox.c.id, "skip")))',
-        '.where(_OF_DESTINATION, not_(one_of(outbox.c.id, "skip")))',
+        "        _OF_DESTINATION,\n        _WAITS,\n        outbox.c.id >",
+        "        _OF_DESTINATION,\n        outbox.c.id >",
         _CONFLICT,
     ),
     _of_records(
@@ -81,5 +88,37 @@ OUTBOX_BUGS = (
         "left = job.delay - record.age",
         "left = job.delay",
         f"the_age_counts_toward_a_delay_and_texts_stay_encrypted{_PAIR}",
+    ),
+    Bug(
+        "outbox relay: a stop waits for the whole pass",
+        (
+            "tests/runtime/test_outbox_loop.py::test_a_stop_ends_a_pass_between_two_calls_of_the_destination",
+        ),
+        (
+            Edit(
+                "forge_jobs/clients/outbox/relay.py",
+                "if not found or is_stopping():",
+                "if not found:",
+            ),
+            Edit(
+                "forge_jobs/clients/outbox/relay.py",
+                "while parts and not is_stopping():",
+                "while parts:",
+            ),
+        ),
+        "sqlite",
+    ),
+    _of_loop(
+        "a commit wakes nothing",
+        "                if await self._outbox.wait(LOOK_EVERY):\n"
+        "                    self.wakeup.wake()",
+        "                await self._outbox.wait(LOOK_EVERY)",
+        f"a_commit_wakes_the_relay_of_a_pod_and_a_roll_back_brings_nothing{_PAIR}",
+    ),
+    _of_loop(
+        "a closed database ends the pod",
+        "except StorageClosed as error:",
+        "except ZeroDivisionError as error:",
+        "a_closed_database_of_an_outbox_leaves_the_pod_at_work",
     ),
 )

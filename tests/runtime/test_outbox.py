@@ -16,6 +16,7 @@ from forge_jobs import (
     Outbox,
     open_storage,
 )
+from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
@@ -71,7 +72,9 @@ async def test_batches_go_in_the_order_of_the_records(pair: Pair) -> None:
         return await enqueue(jobs)
 
     pair.there.jobs.enqueue = noted  # type: ignore[method-assign,assignment]
-    assert (await pair.outbox()._relay.relay_once(batch=3)).relayed == 7
+    first = await pair.outbox()._relay.relay_once(batch=3, batches=2)
+    assert first == OutboxReport(6, 0, more=True)
+    assert await pair.outbox()._relay.relay_once(batch=3) == OutboxReport(1, 0)
     assert asked == ids
 
 
@@ -138,6 +141,7 @@ async def test_a_conflict_is_set_aside_then_retried_or_discarded(pair: Pair) -> 
     assert await pair.stored() == sorted(good)
     [record] = await outbox.records()
     assert record.problem.startswith("Conflict: ")
+    assert await outbox.relay_once() == OutboxReport(0, 0)
 
     assert await outbox.retry(new_job_id()) == []
     assert await outbox.retry() == [taken]

@@ -1,9 +1,9 @@
 """Enqueues in a transaction of one database, into queues on another store."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar, Unpack
+from typing import TypeAlias, TypeVar, Unpack
 
 from forge_jobs.clients.calls import ClientCalls
 from forge_jobs.clients.outbox.relay import OutboxRelay, OutboxReport
@@ -122,15 +122,17 @@ class Outbox:
             requests, spread=spread, connection=_given(connection)
         )
 
-    async def relay_once(self) -> OutboxReport:
-        """Store all records that wait on the destination, oldest first, and remove them.
+    async def relay_once(self, *, is_stopping: Callable[[], bool] | None = None) -> OutboxReport:
+        """Store records that wait on the destination, oldest first, and remove them.
 
+        At most 10,000, and each once: ``more`` of the report tells that others may wait.
         A record that the destination refuses for what it is, as a job whose id is stored with other
         content, is set aside with the reason, and others go on.
 
+        :param is_stopping: asked between two calls of a store. True ends the pass early
         :raises StorageError: the database or the destination is away. Nothing is lost
         """
-        return await self._relay.relay_once()
+        return await self._relay.relay_once(is_stopping=is_stopping or (lambda: False))
 
     async def run(self) -> None:
         """Relay until cancelled. Any number of processes may, and one keeps the order.
@@ -144,11 +146,12 @@ class Outbox:
         failures = 0
         while True:
             try:
-                await self.relay_once()
+                report = await self.relay_once()
                 if outage.is_over():
                     logger.info("the outbox for %r is relayed again", self._name)
                 failures = 0
-                await self._records.wait(LOOK_EVERY)
+                if not report.more:
+                    await self._records.wait(LOOK_EVERY)
             except StorageClosed:
                 raise
             except StorageError as error:
@@ -161,6 +164,13 @@ class Outbox:
                         error,
                     )
                 await until_set(asyncio.Event(), _PAUSES.after(failures))
+
+    async def wait(self, at_most: timedelta) -> bool:
+        """Wait until a commit or a retry may have brought records. False: none is known of.
+
+        :raises StorageError: the database is away
+        """
+        return bool((await self._records.wait(at_most)).queues)
 
     async def records(self, limit: int = 100) -> list[OutboxRecord]:
         """Return records, those set aside first, then by number. Payloads are not among them."""
@@ -177,6 +187,10 @@ class Outbox:
     async def discard(self, *job_ids: str) -> list[JobId]:
         """Remove records that were set aside, for good. Return their jobs."""
         return await self._records.discard(_checked(job_ids))
+
+
+OutboxSource: TypeAlias = Outbox | Callable[[], Awaitable[Outbox]]
+"""An outbox, or a function that opens it. A call that raises ``StorageError`` may be repeated."""
 
 
 def _given(connection: object) -> object:

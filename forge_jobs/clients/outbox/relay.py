@@ -1,6 +1,6 @@
 """Relays an outbox: stores its jobs on the destination, under the ids that they were given."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from msgspec import Struct, structs
@@ -18,6 +18,9 @@ from forge_jobs.storage.protocols.letters import OutboxStore
 logger = reporter(__name__)
 
 BATCH = 500
+_BATCHES = 20
+"""So many batches a pass has at most, so that a pass ends while others write records."""
+
 _REFUSED_ALONE = 2
 """After so many refusals without a success between, the destination refuses everything."""
 
@@ -32,10 +35,12 @@ class OutboxReport(Struct, frozen=True):
 
     :param relayed: records whose jobs are stored
     :param set_aside: records that the destination refuses, kept for a person
+    :param more: the pass ended at its bound of 10,000 records, and others may wait
     """
 
     relayed: int
     set_aside: int
+    more: bool = False
 
 
 class OutboxRelay:
@@ -56,9 +61,15 @@ class OutboxRelay:
         self._in_a_row = 0
         self._set_aside = 0
 
-    async def relay_once(self, batch: int = BATCH) -> OutboxReport:
-        """Relay all records that wait. Each is sent once in a pass.
+    async def relay_once(
+        self,
+        batch: int = BATCH,
+        batches: int = _BATCHES,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> OutboxReport:
+        """Relay records that wait. Each is sent once in a pass, and so a pass ends.
 
+        :param is_stopping: asked between two calls of a store. True ends the pass
         :raises StorageError: the database or the destination is away. What is not stored waits
         """
         relayed = self._in_a_row = self._set_aside = 0
@@ -68,15 +79,19 @@ class OutboxRelay:
         gone = now - _FORGOTTEN_AFTER_S
         self._later = {number: each for number, each in self._later.items() if each[0] > gone}
         waits = {number for number, (due_at, _) in self._later.items() if due_at > now}
-        while found := await self._records.read(limit, skip=waits):
+        after = 0
+        for _ in range(batches):
+            found = await self._records.read(limit, after=after, skip=waits)
+            if not found or is_stopping():
+                return OutboxReport(relayed, self._set_aside)
             if stop_points.ARMED:
                 await stop_points.reach("outbox:read")
-            relayed += await self._send(found)
-            # What was put off in this pass is looked at in a later one.
-            waits |= {each.number for each in found}.intersection(self._later)
-        return OutboxReport(relayed, self._set_aside)
+            relayed += await self._send(found, is_stopping)
+            # What commits meanwhile under a lower number is found by the next pass.
+            after = found[-1].number
+        return OutboxReport(relayed, self._set_aside, more=True)
 
-    async def _send(self, found: Sequence[OutboxJob]) -> int:
+    async def _send(self, found: Sequence[OutboxJob], is_stopping: Callable[[], bool]) -> int:
         """Send in order. What is at fault is found by halves."""
         parts: list[Sequence[OutboxJob]] = []
         readable: list[OutboxJob] = []
@@ -88,7 +103,7 @@ class OutboxRelay:
         if readable:
             parts.append(readable)
         sent = 0
-        while parts:
+        while parts and not is_stopping():
             part = parts.pop()
             try:
                 await self._jobs.enqueue([job for each in part if (job := _job_of(each))])

@@ -1,7 +1,7 @@
 """The periodic loops of a pod: which pass runs how often, and on which pod."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 
 from forge_jobs.clients.client import JobClient
@@ -138,11 +138,21 @@ class PodLoops:
             telling,
             # Every pod with a seed: a leader may not know the handlers of others.
             *((self.patterns,) if plan.patterns else ()),
+            *self._outboxes(),
             *((self._loop("seeds", self._seed, SEED_EVERY),) if self._seeds else ()),
         )
 
     def _loop(self, name: str, run_once: _Pass, interval: timedelta) -> PeriodicLoop:
         return PeriodicLoop(name, run_once, interval, clock=self._plan.clock, rng=self._rng)
+
+    def _outboxes(self) -> Iterator[PeriodicLoop]:
+        if self._plan.outboxes:
+            # Imported by the pods that relay an outbox.
+            from forge_jobs.runtime.passes.outbox import OutboxLoop
+
+            for n, source in enumerate(self._plan.outboxes, start=1):
+                name = "outbox" if n == 1 else f"outbox {n}"
+                yield OutboxLoop(name, source, clock=self._plan.clock, rng=self._rng)
 
     @property
     def set_aside(self) -> tuple[str, ...]:

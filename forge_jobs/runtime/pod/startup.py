@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from msgspec import Struct
@@ -30,6 +30,9 @@ from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.store_calls import CallMeter
 from forge_jobs.storage.protocols import Storage
 
+if TYPE_CHECKING:
+    from forge_jobs.clients.outbox.outbox import OutboxSource
+
 logger = reporter(__name__)
 
 _T = TypeVar("_T")
@@ -52,6 +55,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     :param process_registry: the place of ``handlers`` for other processes, "" where no handler has
         a process of its own
     :param patterns: globs of queues that are served once they have jobs
+    :param outboxes: relayed by the pod
     """
 
     storage: Storage
@@ -72,6 +76,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     calls: CallMeter
     process_registry: str = ""
     patterns: Mapping[str, QueueSettings | None] = {}
+    outboxes: "Sequence[OutboxSource]" = ()
 
 
 def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:

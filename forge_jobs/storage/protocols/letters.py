@@ -62,12 +62,15 @@ class OutboxStore(Protocol):
         """
         ...
 
-    async def read(self, limit: int, *, skip: Collection[int] = ()) -> list[OutboxJob]:
+    async def read(
+        self, limit: int, *, after: int = 0, skip: Collection[int] = ()
+    ) -> list[OutboxJob]:
         """Return records that wait, the lowest number first. Changes nothing.
 
         Payloads are bounded, to some 4 MiB unless a single one has more.
 
         :param limit: how many come back at most
+        :param after: only those with a higher number
         :param skip: without these, by number
         """
         ...

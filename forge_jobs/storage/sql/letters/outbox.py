@@ -25,10 +25,15 @@ R = TypeVar("R")
 _OF_DESTINATION = outbox.c.destination == bindparam("to")
 _WAITS = outbox.c.problem == ""
 _INSERT = insert(outbox)
-# Always from the lowest number: a transaction that commits late has a lower one than others.
+# A pass begins at the lowest number: a transaction that commits late has a lower one than others.
 _OLDEST = (
     select(outbox.c.id, func.length(outbox.c.job))
-    .where(_OF_DESTINATION, _WAITS, not_(one_of(outbox.c.id, "skip")))
+    .where(
+        _OF_DESTINATION,
+        _WAITS,
+        outbox.c.id > bindparam("after"),
+        not_(one_of(outbox.c.id, "skip")),
+    )
     .order_by(outbox.c.id)
     .limit(bindparam("count"))
 )
@@ -89,13 +94,15 @@ class SqlOutbox:
             tx.wake_queue(self._topic)
         return True
 
-    async def read(self, limit: int, *, skip: Collection[int] = ()) -> list[OutboxJob]:
+    async def read(
+        self, limit: int, *, after: int = 0, skip: Collection[int] = ()
+    ) -> list[OutboxJob]:
+        asked = {"to": self._to, "after": after, "skip": list(skip), "count": limit}
+
         def script(tx: Tx) -> list[OutboxJob]:
             chosen: list[int] = []
             size = 0
-            for number, length in tx.execute(
-                _OLDEST, {"to": self._to, "skip": list(skip), "count": limit}
-            ):
+            for number, length in tx.execute(_OLDEST, asked):
                 size += length
                 if chosen and size > BYTES_AT_ONCE:
                     break
