@@ -158,7 +158,8 @@ class Page(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """How many jobs match. As a text: ``37``, ``50,000+`` when more match.
+    """How many jobs match. As a text: ``37``, ``50,000+`` when more match. As a condition: false
+    where no job matches, so ``while await client.count(which):`` waits for the last one.
 
     :param number: the jobs that were found, ``at_most`` of the call at the most
     :param is_more: more than ``number`` jobs match, which the call did not count
@@ -176,6 +177,10 @@ class Count(Struct, frozen=True):
     def is_exact(self) -> bool:
         """True when exactly ``number`` jobs match."""
         return not (self.is_more or self.looked_back_to or self.silent)
+
+    def __bool__(self) -> bool:
+        """False when it is known that no job matches."""
+        return self.number > 0 or not self.is_exact
 
     def __str__(self) -> str:
         return f"{self.number:,}{'' if self.is_exact else '+'}"
