@@ -107,6 +107,8 @@ class Hold(StrEnum):
     """The record could not be read at the claim."""
     LIMIT = "limit"
     """As many jobs of its limit and key run as may. Ready again once one of them has ended."""
+    STRUCK = "struck"
+    """A strike of an operator means the job. Ready again once that strike is lifted or edited."""
 
 
 class Unique(Struct, frozen=True):

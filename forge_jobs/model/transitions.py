@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
+from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, Hold, JobStatus
 
 _ZERO = timedelta(0)
 _NOTED = ("dead", "cancelled")
@@ -69,7 +69,8 @@ class Transition(Struct, frozen=True, kw_only=True):
     :param result: JSON text of what the handler returned, replacing an older one. None: none
     :param cooldown: pauses the queue
     :param rate_limit: the scope that the job waits for, kept for explanations. With the cause
-        struck the name of the strike
+        struck the mark of the strike, see ``model.strikes.mark_of``
+    :param hold: pending: the job waits on this hold, which is ``struck`` or None
     :param again: pending: the job begins anew under the same id. Payload and metadata are replaced,
         attempt, crashes and snoozes count from zero, checkpoint and steps are forgotten
     """
@@ -85,6 +86,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     cooldown: Cooldown | None = None
     rate_limit: str | None = None
     again: Occurrence | None = None
+    hold: Hold | None = None
 
 
 class Finalization(Struct, frozen=True):

@@ -117,6 +117,8 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
         return _unreadable(job)
     if job.hold is Hold.LIMIT:
         return _limited(job, around)
+    if job.hold is Hold.STRUCK:
+        return _struck(job, around)
     if job.hold is not None:
         return Explanation(
             reason=Reason.UNKNOWN_KIND,
@@ -137,7 +139,7 @@ def _not_due(job: Job, around: Situation) -> Explanation:
             forecast=job.due_at,
             help=help,
         )
-    if job.cause is Cause.STRUCK:
+    if job.cause is Cause.STRUCK and job.struck_by is None:
         return _struck(job, around)
     if job.rate_limit is not None:
         return Explanation(
@@ -162,21 +164,18 @@ def _not_due(job: Job, around: Situation) -> Explanation:
 
 
 def _struck(job: Job, around: Situation) -> Explanation:
-    tried = f"asked again at {at(job.due_at)}"
     known = next((each for each in around.strikes if each.name == job.struck_by), None)
-    if job.struck_by is None:
-        text = f"waits until its pod knows the strikes, {tried}"
+    help = remedies.run_now(job.id)
+    if job.hold is not Hold.STRUCK:
+        text = f"waits until its pod knows the strikes, asked again at {at(job.due_at)}"
     elif known is None:
-        text = f"was held by the strike {job.struck_by!r}, which is lifted; {tried}"
+        text = f"was held by the strike {job.struck_by!r}, which is lifted; ready within a minute"
+        help = ""
     else:
         why = f": {known.rule.reason}" if known.rule.reason else ""
-        text = f"held by the strike {known.name!r} of {known.by}{why}; {tried}"
-    return Explanation(
-        reason=Reason.STRUCK,
-        text=text,
-        since=job.claimed_at,
-        help=remedies.lift_strike(known.name) if known else remedies.run_now(job.id),
-    )
+        text = f"held by the strike {known.name!r} of {known.by}{why}; ready once that is lifted"
+        help = remedies.lift_strike(known.name)
+    return Explanation(reason=Reason.STRUCK, text=text, since=job.claimed_at, help=help)
 
 
 def _limited(job: Job, around: Situation) -> Explanation:

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from forge_jobs.model.failures.fingerprints import error_group
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
+from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, Hold, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.transitions import Occurrence, StaleClaim, Transition
 from forge_jobs.policy.backoff import (
@@ -22,9 +22,6 @@ from forge_jobs.policy.randomness import Randomness
 
 KEY_PAUSE = timedelta(seconds=30)
 """How long a job waits for a pod that has the key of the payload, before the next try."""
-
-STRIKE_PAUSE = timedelta(minutes=5)
-"""How long a struck job waits before the strikes are asked again, unless a lift makes it due."""
 
 _FREE_SNOOZES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=10), timedelta(seconds=1)
@@ -42,7 +39,8 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     :param delay: failed, timed_out: instead of the backoff. Snoozed, rate_limited, and succeeded
         with ``again``: until the job is due again
     :param retry_after: throttled: how long the upstream asked to be left alone
-    :param rate_limit: rate_limited: the scope that the job waits for. Struck: the strike's name
+    :param rate_limit: rate_limited: the scope that the job waits for. Struck: the strike's mark,
+        None while the strikes are not known
     :param tokens: rate_limited: how many tokens the job needs at once
     :param exception: raised by the handler, for retry policies
     :param again: succeeded: the job begins a new occurrence instead of being done
@@ -310,10 +308,12 @@ def _struck(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) 
     return Transition(
         status=JobStatus.CANCELLED if end.is_final else JobStatus.PENDING,
         cause=end.cause,
-        delay=end.delay or STRIKE_PAUSE,
+        # A held job keeps its place, for the time after the lift.
+        delay=end.delay,
         hand_back=not end.is_final,
         error=end.error,
         rate_limit=end.rate_limit,
+        hold=Hold.STRUCK if end.rate_limit is not None and not end.is_final else None,
     )
 
 

@@ -21,7 +21,7 @@ def test_strikes_are_added_listed_and_lifted(forge: CommandLine) -> None:
     for text in ("mail", "provider down", "any", "amount between [1, 2]", "cancel"):
         assert text in shown
 
-    assert "a: lifted. 0 jobs are due now." in forge("strikes", "lift", "a").output
+    assert "a: lifted. Jobs that it held are ready." in forge("strikes", "lift", "a").output
     assert [each["name"] for each in forge.json("strikes", "list")["strikes"]] == ["b"]
     verbs = [each["verb"] for each in forge.json("actions", "list")["actions"]]
     assert {"add_strike", "lift_strike"} <= {*verbs}

@@ -18,6 +18,7 @@ from forge_jobs.model.jobs import (
     Cause,
     Claim,
     ClaimedJob,
+    Hold,
     JobStatus,
 )
 from forge_jobs.model.transitions import Occurrence, StaleClaim, Transition
@@ -195,7 +196,7 @@ ENDS = {
     ),
     'no token, and the rate has `mode="drop"`': _end(Cause.DROPPED),
     "the pod lacks the key of an [encrypted payload](secrets.md)": _end(Cause.KEY_MISSING),
-    "a [strike](limits.md#strikes) holds the job": _end(Cause.STRUCK),
+    "a [strike](limits.md#strikes) holds the job": _end(Cause.STRUCK, rate_limit="of a strike"),
     "a [strike](limits.md#strikes) cancels the job": _end(Cause.STRUCK, is_final=True),
     "the worker is stopped (deploy, scale-down, no contact to the store)": _end(Cause.INTERRUPTED),
     "the job was cancelled while a handler ran": _end(Cause.CANCELLED),
@@ -210,6 +211,8 @@ def _runs_again(transition: Transition) -> str:
     """How the page begins to say when the job runs next."""
     if transition.status in TERMINAL:
         return "no"
+    if transition.hold is Hold.STRUCK:
+        return "once the strike is lifted"
     if transition.delay is None:
         return "at once, in its old place"
     if transition.rate_limit is not None:

@@ -69,7 +69,6 @@ REASONS = {
     "a part of a protocol that a store may implement apart": [
         "storage/protocols/editing",
         "storage/protocols/looking",
-        "storage/protocols/sweeps",
         "storage/protocols/waiting",
     ],
     "one decision, or one rule of a loop, tried by itself": [

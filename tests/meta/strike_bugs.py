@@ -5,6 +5,8 @@ from tests.meta.bugs import Bug, Edit
 _UNIT = "tests/unit/test_policy_strikes.py::test_"
 _STORE = "tests/conformance/test_strikes.py::test_"
 _POD = "tests/runtime/test_strikes.py::test_"
+_HELD = "tests/conformance/test_struck_jobs.py::test_"
+_LEADER = "tests/runtime/test_struck_jobs.py::test_"
 
 
 def _bug(name: str, file: str, old: str, new: str, test: str, backend: str = "sqlite") -> Bug:
@@ -76,11 +78,70 @@ STRIKE_BUGS = [
         f"{_POD}a_strike_that_is_lifted_beside_the_pod_holds_nothing",
     ),
     _bug(
-        "a lift leaves the held jobs where they are",
-        "operating/jobs/strikes.py",
-        'await self._visited("run_jobs_now", held,',
-        'await self._visited("run_jobs_now", JobFilter(ids=()),',
-        f"{_POD}many_held_jobs_are_released_once_each",
+        "the leader looks once for jobs that a lift has left",
+        "runtime/passes/struck.py",
+        "if in_force == self._seen and",
+        "if self._seen is not None and",
+        f"{_LEADER}the_store_is_asked_after_a_change_and_each_minute",
+    ),
+    _bug(
+        "an edited strike has the mark of before",
+        "model/strikes/__init__.py",
+        ".join((rule.kind, rule.where, rule.effect.value))",
+        ".join((rule.kind, rule.effect.value))",
+        f"{_POD}a_strike_that_is_edited_frees_what_it_means_no_more",
+    ),
+    _bug(
+        "a held job stays in its line",
+        "storage/sql/jobs/finalize.py",
+        '"new_hold": transition.hold and transition.hold.value',
+        '"new_hold": None',
+        f"{_HELD}a_held_job_is_met_by_no_claim_and_keeps_its_due_time",
+    ),
+    _bug(
+        "what a strike in force holds is released",
+        "storage/sql/jobs/struck/__init__.py",
+        " if mark not in in_force]",
+        "]",
+        f"{_HELD}a_held_job_is_met_by_no_claim_and_keeps_its_due_time",
+    ),
+    _bug(
+        "jobs are released in the order of their ids",
+        "storage/sql/jobs/struck/__init__.py",
+        "jobs.c.queue, jobs.c.priority, jobs.c.run_at, jobs.c.id",
+        "jobs.c.id",
+        f"{_HELD}a_release_goes_on_in_batches_in_order_and_repeats_do_nothing",
+    ),
+    _bug(
+        "an edited job stays on hold",
+        "storage/sql/jobs/one/edit.py",
+        "{Hold.LIMIT, Hold.STRUCK}",
+        "{Hold.LIMIT}",
+        f"{_HELD}an_edit_frees_a_held_job_because_strikes_may_mean_it_no_more",
+    ),
+    _bug(
+        "on redis a held job that ends keeps its place",
+        "storage/redis/lua/lib/jobs/finalize/jobs.lua",
+        "if job.hold == 'limit' or job.hold == 'struck' then",
+        "if job.hold == 'limit' then",
+        f"{_HELD}what_ends_while_held_is_held_no_more",
+        "redis",
+    ),
+    _bug(
+        "on redis an edited job stays on hold",
+        "storage/redis/lua/jobs/one/edit.lua",
+        "if before.hold == 'limit' or before.hold == 'struck' then",
+        "if before.hold == 'limit' then",
+        f"{_HELD}an_edit_frees_a_held_job_because_strikes_may_mean_it_no_more",
+        "redis",
+    ),
+    _bug(
+        "on redis a release wakes nobody and readies nothing",
+        "storage/redis/lua/jobs/struck/release_struck.lua",
+        "        start_waiting(base, job)\n",
+        "",
+        f"{_HELD}released_jobs_have_their_places_back_among_the_others",
+        "redis",
     ),
     _bug(
         "a lift of what is not there is fine",

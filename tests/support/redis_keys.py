@@ -50,6 +50,7 @@ _QUEUE = frozenset(
         "held",
         "at_most",
         "parks",
+        "struck",
         "sequences",
         "claimed",
         "owners",
@@ -87,6 +88,7 @@ _OF_JOBS = (
     "held",
     "using",
     "parked",
+    "struck",
     "own",
     "s",
     "ended",
@@ -323,8 +325,7 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
     first: dict[str, float] = {}
     for job_id, job in queue.jobs.items():
         if job["status"] in ("pending", "failed") and "hold" in job:
-            # Jobs of a full key are in a list of the key.
-            held.update({} if job["hold"] == "limit" else {job_id: 0})
+            held.update({} if job["hold"] in {"limit", "struck"} else {job_id: 0})
         elif job["status"] in ("pending", "failed"):
             mark = "c" if int(job.get("crashes", 0)) else "n"
             line = f"{job['priority']} {mark} {job['kind']}"
@@ -369,23 +370,22 @@ def _check_claims(queue: _Queue) -> Iterator[str]:
 
 
 def _check_permits(queue: _Queue) -> Iterator[str]:
-    using: defaultdict[str, set[str]] = defaultdict(set)
-    parked: defaultdict[str, set[str]] = defaultdict(set)
+    using, parked, struck = (defaultdict[str, set[str]](set) for _ in range(3))
     ready = Counter[str]()
     for job_id, job in queue.jobs.items():
         permit = job.get("permit", "")
+        place = f"{int(job['priority']) + 2**31:010}{int(job['run_at']):016}{job_id}"
         if permit and job["status"] == "in_progress":
             using[permit].add(job_id)
-        elif permit and job.get("hold") == "limit":
-            place = f"{int(job['priority']) + 2**31:010}{int(job['run_at']):016}"
-            parked[permit].add(f"{place}{job_id}")
+        elif job.get("hold") in {"limit", "struck"}:
+            (parked[permit] if job["hold"] == "limit" else struck[job["limit"]]).add(place)
         elif job["status"] in ("pending", "failed") and "hold" not in job:
             ready[permit] += 1
-    for prefix, meant in (("using", using), ("parked", parked)):
-        stored = {permit: set(members) for permit, members in queue.below(prefix).items()}
-        yield from _same(prefix, stored, meant)
-    if set(queue.get("parks")) != set(parked):
-        yield f"permits with jobs on hold: {sorted(queue.get('parks'))}, not {sorted(parked)}"
+    for prefix, meant in (("using", using), ("parked", parked), ("struck", struck)):
+        yield from _same(prefix, {of: set(ids) for of, ids in queue.below(prefix).items()}, meant)
+    for name, meant in (("parks", parked), ("struck", struck)):
+        if set(queue.get(name)) != set(meant):
+            yield f"{name}, of jobs on hold: {sorted(queue.get(name))}, not {sorted(meant)}"
     for permit in parked:
         most = queue.get("at_most").get(permit.partition("\n")[0], "").partition(" ")[0]
         if not most or ready[permit] < int(most) - len(using[permit]):

@@ -1,5 +1,6 @@
 """Strikes: rules by which operators keep jobs from running, by kind or by a condition."""
 
+import hashlib
 import re
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +22,7 @@ _TEXT = re.compile(r"\s*([^\s=!<>]+)\s*(==|!=|<=|>=|<|>|\bin\b|\bbetween\b)\s*(.
 _STARS = "***"
 _OF_LIST = {"in", "between"}
 _ORDERED = ("<", "<=", ">", ">=")
+_MARK = re.compile(r"[0-9a-f]{16} (.+)", re.DOTALL)
 
 
 class Condition(Struct, frozen=True):
@@ -91,6 +93,21 @@ class Strike(Struct, frozen=True, kw_only=True):
     by: str
     at: datetime | None
     unreadable: str = ""
+
+
+def mark_of(strike: Strike) -> str:
+    """Return the text by which a store knows the jobs that a strike holds: what it means, and its
+    name. An edit of the kind, the condition or the effect makes another mark.
+    """
+    rule = strike.rule
+    meaning = "\0".join((rule.kind, rule.where, rule.effect.value))
+    return f"{hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()} {strike.name}"
+
+
+def name_of(mark: str | None) -> str | None:
+    """Return the name of the strike of a mark. A text that is no mark is the name."""
+    found = _MARK.fullmatch(mark or "")
+    return mark if found is None else found[1]
 
 
 def parse_condition(text: str) -> Condition:

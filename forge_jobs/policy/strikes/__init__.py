@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from forge_jobs.model.strikes import Condition, Effect, Strike, is_ordered
+from forge_jobs.model.strikes import Condition, Effect, Strike, is_ordered, mark_of
 
 _MISSING = object()
 
@@ -75,10 +75,13 @@ class Judge:
 
     Of several strikes that mean a job, one that cancels comes first, then the order of names
     decides.
+
+    :ivar marks: of all strikes, see ``JobStore.release_struck``
     """
 
     def __init__(self, strikes: Iterable[Strike] = ()) -> None:
-        readable = (each for each in strikes if not each.unreadable)
+        readable = [each for each in strikes if not each.unreadable]
+        self.marks = frozenset(map(mark_of, readable))
         self._strikes = [
             (each, each.rule.condition())
             for each in sorted(readable, key=lambda s: (s.rule.effect is not Effect.CANCEL, s.name))

@@ -20,6 +20,7 @@ from forge_jobs.runtime.passes.letters import LetterRelay
 from forge_jobs.runtime.passes.patterns import LOOK_EVERY, PatternQueues, ServedByName
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.passes.seeds import SEED_EVERY, seed_once, seeded
+from forge_jobs.runtime.passes.struck import StruckJobs
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.shared.events import EventBuffer
@@ -86,6 +87,7 @@ class PodLoops:
         self._lease = lease
         self._client = client
         self._strikes = strikes
+        self._struck = StruckJobs(plan.storage.jobs, clock=plan.clock)
         self._seeds = seeded(plan.handlers)
         self._rng = random.Random()
         self._swept_at = plan.clock.elapsed()
@@ -259,8 +261,8 @@ class PodLoops:
         return None
 
     async def _read_strikes(self) -> timedelta | None:
-        await self._strikes.read()
-        return None
+        judge = await self._strikes.read()
+        return await self._struck.release_once(judge.marks) if self.memory.is_leader() else None
 
     async def _tell(self) -> timedelta | None:
         await self._progress.send_once()

@@ -8,7 +8,7 @@ from msgspec import structs
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.queues import RateAsk
-from forge_jobs.model.strikes import Effect
+from forge_jobs.model.strikes import Effect, mark_of
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.failures import error_record
@@ -55,7 +55,7 @@ async def _struck(run: Run, services: PodServices) -> AttemptEnd | None:
         return None
     run.finish()
     if strike.rule.effect is Effect.HOLD:
-        return AttemptEnd(cause=Cause.STRUCK, rate_limit=strike.name)
+        return AttemptEnd(cause=Cause.STRUCK, rate_limit=mark_of(strike))
     message = f"the strike {strike.name!r} of {strike.by} cancels it"
     record = ErrorRecord(
         attempt=job.attempt,
@@ -64,7 +64,7 @@ async def _struck(run: Run, services: PodServices) -> AttemptEnd | None:
         message=f"{message}: {strike.rule.reason}" if strike.rule.reason else message,
         host_id=services.host_id,
     )
-    return AttemptEnd(cause=Cause.STRUCK, rate_limit=strike.name, error=record, is_final=True)
+    return AttemptEnd(cause=Cause.STRUCK, rate_limit=mark_of(strike), error=record, is_final=True)
 
 
 async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:

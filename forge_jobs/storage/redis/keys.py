@@ -30,6 +30,8 @@ Under the base of a queue
 ``using:<permit>``    zset      claims of jobs of one limit and key, by when. See ``permits.lua``
 ``parked:<permit>``   zset      jobs on hold until one of these ends, in the order of the queue.
                                 ``parks`` (zset) all permits with such jobs
+``struck:<mark>``     zset      jobs that a strike holds, in the order of the queue. ``struck``
+                                (zset) all marks of strikes with such jobs
 ``sequences``         hash      key of a sequence -> the last job, while that is stored
 ``claimed``           zset      claims, by their last beat: the list of jobs in progress too
 ``own:<host>``        set       claims of one pod. ``owners`` (hash) how many each has

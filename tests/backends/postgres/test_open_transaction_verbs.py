@@ -356,6 +356,7 @@ VERBS: Mapping[str, Verb] = {
     "run_now": lambda world: world.jobs.run_now(only(*world.waiting)),
     "bring_back_jobs": lambda world: world.jobs.bring_back_jobs(100),
     "expire": lambda world: world.jobs.expire(100),
+    "release_struck": lambda world: world.jobs.release_struck([], 100),
     "deliver": _deliver,
     "cleanup": _cleanup,
     "sweep": lambda world: world.storage.jobs.sweep(100),

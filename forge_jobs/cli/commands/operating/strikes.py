@@ -66,11 +66,10 @@ def add(deployment: Deployment, name: str, cancel: bool, as_json: bool, **rule_o
 @json_option
 @deployment_options
 def lift(deployment: Deployment, name: str, as_json: bool) -> None:
-    """Lift a strike. Jobs that it held are due now."""
+    """Lift a strike. Jobs that it held are ready."""
     check_name("name", name)
     lifted = with_operator(deployment, lambda operator: operator.lift_strike(name))
     if as_json:
         emit_json(lifted)
         return
-    jobs = "1 job is" if lifted.released == 1 else f"{lifted.released:,} jobs are"
-    talk(f"{name}: lifted. {jobs} due now.")
+    talk(f"{lifted.name}: lifted. Jobs that it held are ready.")

@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.model.strikes import name_of
 from forge_jobs.model.transitions import Occurrence
 from forge_jobs.model.unique.keys import WITH_WINDOW, is_following, key_of, length
 from forge_jobs.storage.redis.base.requests import JobFields, TemplateFields
@@ -267,7 +268,7 @@ def job(
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
         rate_limit=fields.get("limit") if cause is Cause.RATE_LIMITED else None,
-        struck_by=fields.get("limit") if cause is Cause.STRUCK else None,
+        struck_by=name_of(fields.get("limit")) if cause is Cause.STRUCK else None,
         follow_up=is_following(place),
         limit_name=limit_name,
         limit_key=limit_key,

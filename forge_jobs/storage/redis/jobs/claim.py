@@ -231,9 +231,7 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
     found = await in_all_queues(db, "stale", _stale(age, limit, 0), _StaleOfQueue)
     with contextlib.suppress(Unavailable):
         await _read_on(db, found, age, limit)
-    all_of_them = [
-        (one.beat, one.id, queue, one) for queue, many in found.items() for one in many.claims
-    ]
+    every = [(one.beat, one.id, queue, one) for queue, many in found.items() for one in many.claims]
     stale = (
         StaleClaim(
             claim=Claim(queue, JobId(one.id), one.token, HostId(one.host)),
@@ -244,7 +242,7 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
             started=one.started,
             cancel_requested=one.cancel,
         )
-        for _, _, queue, one in sorted(all_of_them, key=itemgetter(0, 1))[:limit]
+        for _, _, queue, one in sorted(every, key=itemgetter(0, 1))[:limit]
     )
     # In a cluster any two queues may lie on different servers, and clocks of servers differ.
     times = {queue if db.is_cluster else "": from_us(many.now) for queue, many in found.items()}
@@ -364,6 +362,7 @@ def _outcome(transition: Transition) -> tuple[object, ...]:
         limit=transition.rate_limit or False,
         again=False if again is None else (again.payload, doc_of(again)),
         group=(error is not None and error.error_group) or False,
+        hold=transition.hold or False,
     )
 
 

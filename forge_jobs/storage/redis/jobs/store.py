@@ -44,6 +44,7 @@ from forge_jobs.storage.redis.jobs import (
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.jobs.looks.calls import ListCalls
 from forge_jobs.storage.redis.jobs.one.calls import OneJobCalls
+from forge_jobs.storage.redis.jobs.struck import release_struck
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
 from forge_jobs.storage.redis.letters.read import forget_letters, read_letters
 from forge_jobs.storage.redis.locators.late import LateLocators
@@ -278,6 +279,9 @@ class RedisJobStore(RedisHistory, RecordCalls, OneJobCalls, ListCalls):
 
     async def roll_up(self, limit: int) -> int:
         return await metrics.roll_up(self._database, limit)
+
+    async def release_struck(self, in_force: Collection[str], limit: int) -> int:
+        return await release_struck(self._database, in_force, limit)
 
     async def sweep(self, limit: int) -> Swept:
         return await self._sweeper.sweep(limit)

@@ -23,6 +23,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.model.strikes import name_of
 from forge_jobs.model.unique.keys import REPLACED, is_following, key_of
 from forge_jobs.storage.salvage import UNREADABLE, Fields
 
@@ -271,7 +272,7 @@ def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] is EdgeState.HELD),
         rate_limit=read.text_or_none("rate_limit") if cause is Cause.RATE_LIMITED else None,
-        struck_by=read.text_or_none("rate_limit") if cause is Cause.STRUCK else None,
+        struck_by=name_of(read.text_or_none("rate_limit")) if cause is Cause.STRUCK else None,
         follow_up=is_following(place),
         limit_name=read.text_or_none("limit_name") or "",
         limit_key=read.text("limit_key"),

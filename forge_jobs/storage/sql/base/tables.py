@@ -52,7 +52,8 @@ CLAIMED = "status = 'in_progress'"
 FINISHED = "status IN ('done', 'dead', 'cancelled')"
 PARKED = "hold = 'limit'"
 SET_ASIDE = "hold IN ('unknown_kind', 'unreadable')"
-"""Held jobs without those that only wait for a limit, of which there may be 100,000."""
+"""Held jobs without those that wait for a limit or a strike, of which there may be 100,000."""
+STRUCK = "hold = 'struck'"
 
 LINKED = "link IN ('live', 'told')"
 
@@ -91,6 +92,8 @@ _job_index(
     "permits", "queue", "limit_name", "limit_key", where=f"{CLAIMED} AND limit_name IS NOT NULL"
 )
 _job_index("parked", "queue", "limit_name", "limit_key", "priority", "run_at", "id", where=PARKED)
+# The mark of the strike is in rate_limit.
+_job_index("struck", "rate_limit", "queue", "priority", "run_at", "id", where=STRUCK)
 Index("forge_jobs_by_queue", jobs.c.queue, jobs.c.status, jobs.c.id)
 
 edges = Table(

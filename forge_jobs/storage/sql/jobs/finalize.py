@@ -81,6 +81,7 @@ _SETTLE = (
         snoozes=bindparam("new_snoozes"),
         snoozed_at=bindparam("new_snoozed_at"),
         rate_limit=bindparam("new_rate_limit"),
+        hold=bindparam("new_hold"),
         settled_token=bindparam("new_settled_token"),
         cancel_requested=False,
         result=bindparam("new_result"),
@@ -221,8 +222,8 @@ def _is_silent(row: JobRow, since: int) -> bool:
 
 def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> StaleClaims:
     """See ``JobStore.stale_claims``."""
-    values = {"silent_us": duration_us(stale_after), "count": limit, "now": tx.now}
-    return stale_of(tx.execute(STALE, values).all())
+    at = {"silent_us": duration_us(stale_after), "count": limit, "now": tx.now}
+    return stale_of(tx.execute(STALE, at).all())
 
 
 def stale_of(rows: Sequence[Any]) -> StaleClaims:
@@ -277,8 +278,7 @@ def _settle(
             batch.add(claim, row, transition)
             outcomes.append(True)
         else:
-            row = row or rows.kept.get(claim.job_id)
-            outcomes.append(mode.by_owner and _is_repeat(row, claim))
+            outcomes.append(mode.by_owner and _is_repeat(row or rows.kept.get(claim.job_id), claim))
     batch.write()
     return outcomes
 
@@ -326,7 +326,7 @@ class _Batch:
         tx.free(row.queue, row.limit_name, row.limit_key)
         if transition.cooldown is not None:
             self._cooldowns.append((row.queue, transition.cooldown))
-        if status not in TERMINAL and run_at <= tx.now:
+        if status not in TERMINAL and run_at <= tx.now and transition.hold is None:
             tx.wake_queue(row.queue)
         if self._mode.by_owner and is_plain_success(transition):
             self._plain[claim.host_id].append((claim, transition))
@@ -348,6 +348,7 @@ class _Batch:
                 "new_snoozes": snoozes + transition.count_snooze,
                 "new_snoozed_at": tx.now if is_first_snooze else row.snoozed_at,
                 "new_rate_limit": transition.rate_limit,
+                "new_hold": transition.hold and transition.hold.value,
                 "new_settled_token": row.token if self._mode.by_owner else row.settled_token,
                 **self._texts(row, transition),
             }
@@ -396,5 +397,4 @@ class _Batch:
         ended = [(row, status) for row, status in self._rows if status in TERMINAL]
         if ended:
             leave_and_drop(tx, ended)
-            parents = {row.id: status for row, status in ended if row.has_children}
-            tell_children(tx, parents)
+            tell_children(tx, {row.id: status for row, status in ended if row.has_children})

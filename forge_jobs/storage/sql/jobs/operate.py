@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
-from sqlalchemy import bindparam, delete, select, text, update
+from sqlalchemy import bindparam, case, delete, select, text, update
 
 from forge_jobs.clock import from_us
 from forge_jobs.model.actions import ActionStep, check_step
@@ -19,7 +19,7 @@ from forge_jobs.storage.sql.actions.steps import begin_step, end_step
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
-from forge_jobs.storage.sql.base.tables import WAITING, edges, jobs
+from forge_jobs.storage.sql.base.tables import STRUCK, WAITING, edges, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, forget_edges, tell_children, unsettled_parents
 from forge_jobs.storage.sql.jobs.deliveries import unblock_settled
@@ -61,7 +61,8 @@ _SETTLE_HELD = (
 _RUN_NOW = (
     update(jobs)
     .where(one_of(jobs.c.id, "ids"), jobs.c.run_at > bindparam("now"))
-    .values(run_at=bindparam("now"))
+    # Strikes judge the job anew at its claim.
+    .values(run_at=bindparam("now"), hold=case((text(STRUCK), None), else_=jobs.c.hold))
 )
 _EXPIRED = (
     select(jobs.c.id)

@@ -40,7 +40,16 @@ from forge_jobs.storage.sql.base.unreadable import give_back
 from forge_jobs.storage.sql.config.queues import list_again, unlisted
 from forge_jobs.storage.sql.fleet import set_back
 from forge_jobs.storage.sql.history.store import SqlHistory
-from forge_jobs.storage.sql.jobs import children, claim, finalize, heartbeat, metrics, operate, read
+from forge_jobs.storage.sql.jobs import (
+    children,
+    claim,
+    finalize,
+    heartbeat,
+    metrics,
+    operate,
+    read,
+    struck,
+)
 from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
@@ -360,6 +369,13 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
 
     async def roll_up(self, limit: int) -> int:
         return await self._database.write(lambda tx: metrics.roll_up(tx, limit))
+
+    async def release_struck(self, in_force: Collection[str], limit: int) -> int:
+        # Without the lock of writers, because most often there is nothing to write.
+        marks = await self._database.read(lambda tx: struck.left_marks(tx, in_force))
+        if not marks:
+            return 0
+        return await self._database.write(lambda tx: struck.release(tx, marks, limit))
 
     async def sweep(self, limit: int) -> Swept:
         # What belongs together is one transaction, except for queues that were deleted beside a

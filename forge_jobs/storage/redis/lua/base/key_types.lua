@@ -5,7 +5,7 @@
 local NEEDED = {
   queue = 'hash', slots = 'hash', lines = 'zset', held = 'zset', claimed = 'zset', owners = 'hash',
   started = 'zset', unique = 'hash', expiring = 'zset', handovers = 'zset', gone = 'zset',
-  letters = 'zset', parks = 'zset', sequences = 'hash',
+  letters = 'zset', parks = 'zset', sequences = 'hash', struck = 'zset',
 }
 local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 local OTHERS = {
@@ -40,6 +40,10 @@ local function look_at_lines(found, base)
   local permits = redis.pcall('ZRANGE', base .. ':parks', 0, -1)
   for _, permit in ipairs(permits) do
     look(found, base, 'parked:' .. permit, 'zset', true)
+  end
+  local marks = redis.pcall('ZRANGE', base .. ':struck', 0, -1)
+  for _, mark in ipairs(marks) do
+    look(found, base, 'struck:' .. mark, 'zset', true)
   end
   local hosts = redis.pcall('HKEYS', base .. ':owners')
   for _, host in ipairs(hosts) do

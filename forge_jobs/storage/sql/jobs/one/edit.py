@@ -23,6 +23,7 @@ from forge_jobs.storage.sql.progress.notes import forget_steps
 
 _ROW = Lockable(select(jobs.c.id).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id))
 _EDIT = update(jobs).where(jobs.c.id == bindparam("job"))
+_OF_CONTENT = {Hold.LIMIT, Hold.STRUCK}
 _STAYS_A_REPEAT = case((jobs.c.fingerprint == "", REPLACED), else_=jobs.c.fingerprint)
 
 
@@ -50,7 +51,7 @@ def edit(tx: Tx, job_id: JobId, token: int, before: JobContent, after: JobConten
         detail=", ".join(changed),
     )
     append_events(tx, [event])
-    is_free = job.status is not JobStatus.BLOCKED and job.hold in {None, Hold.LIMIT}
+    is_free = job.status is not JobStatus.BLOCKED and job.hold in {None, *_OF_CONTENT}
     if is_free and to_us(after.due_at) <= tx.now:
         tx.wake_queue(job.queue)
 
@@ -58,8 +59,8 @@ def edit(tx: Tx, job_id: JobId, token: int, before: JobContent, after: JobConten
 def _values(job: Job, after: JobContent, changed: tuple[str, ...]) -> dict[str, Any]:
     """Return the columns to write. What is not changed stays byte for byte."""
     values: dict[str, Any] = {}
-    if job.hold is Hold.LIMIT:
-        # The place of the job is another one. The next claim sees whether there is room.
+    if job.hold in _OF_CONTENT:
+        # The place of the job is another one, or strikes mean it no more. The next claim tells.
         values["hold"] = None
     if "payload" in changed:
         values |= {"payload": after.payload, "fingerprint": _STAYS_A_REPEAT}

@@ -29,8 +29,8 @@ local function handle(base, request)
     return false
   end
   local before = load(base, id)
-  if before.hold == 'limit' then
-    -- The place of the job is another one. The next claim sees whether there is room.
+  if before.hold == 'limit' or before.hold == 'struck' then
+    -- The place of the job is another one, or strikes mean it no more. The next claim tells.
     leave_parked(base, before)
   elseif not before.hold then
     free_permit(base, before.permit)

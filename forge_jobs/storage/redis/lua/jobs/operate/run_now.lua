@@ -3,7 +3,7 @@
 -- uses: jobs places terms filters seen visits stepping
 local function run_now(base, job)
   if job.run_at > now then
-    if job.hold == 'limit' then
+    if job.hold == 'limit' or job.hold == 'struck' then
       leave_parked(base, job)
     end
     if not job.hold then

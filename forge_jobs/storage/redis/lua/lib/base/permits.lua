@@ -17,12 +17,17 @@ end
 -- A job on hold stands among those of the permit by priority, due time and id: the format of these.
 local PARKED = '%010.0f%016.0f%s'
 
+-- Likewise a job that a strike holds, among those of the strike's mark.
 local function leave_parked(base, job)
-  local key = base .. ':parked:' .. job.permit
+  local record, of, lists, key = base .. ':j:' .. job.id, job.permit, base .. ':parks', base .. ':parked:'
+  if job.hold == 'struck' then
+    of, lists, key = redis.call('HGET', record, 'limit') or '', base .. ':struck', base .. ':struck:'
+  end
+  key = key .. of
   redis.call('ZREM', key, string.format(PARKED, job.priority + 2 ^ 31, job.run_at, job.id))
   if redis.call('EXISTS', key) == 0 then
-    redis.call('ZREM', base .. ':parks', job.permit)
+    redis.call('ZREM', lists, of)
   end
-  redis.call('HDEL', base .. ':j:' .. job.id, 'hold')
+  redis.call('HDEL', record, 'hold')
   job.hold = nil
 end

@@ -10,11 +10,14 @@ local function wait_again(base, job, outcome, changes)
   set_status(base, job, outcome.status)
   job.run_at = due_again(job, outcome)
   changes[#changes + 1], changes[#changes + 2] = 'run_at', text(job.run_at)
+  if outcome.hold then
+    changes[#changes + 1], changes[#changes + 2] = 'hold', outcome.hold
+  end
   redis.call(
     'HSET', base .. ':j:' .. job.id, 'status', job.status, 'cause', outcome.cause, 'more', '1',
     unpack(changes)
   )
-  start_waiting(base, job)
+  start_waiting(base, job, outcome.hold and outcome.limit)
 end
 
 local MOST_ERRORS = 32

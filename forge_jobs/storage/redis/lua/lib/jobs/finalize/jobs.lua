@@ -28,7 +28,7 @@ end
 
 -- Takes the job out of all indexes of waiting jobs, before run_at, crashes or hold of the job change.
 local function stop_waiting(base, job)
-  if job.hold == 'limit' then
+  if job.hold == 'limit' or job.hold == 'struck' then
     leave_parked(base, job)
   elseif job.hold then
     redis.call('ZREM', base .. ':held', job.id)
@@ -44,9 +44,14 @@ local function stop_waiting(base, job)
   end
 end
 
--- Puts the job into the indexes of waiting jobs, after status, run_at and crashes of the job are set.
-local function start_waiting(base, job)
-  if job.status ~= 'blocked' then
+-- Puts the job into the indexes of waiting jobs, after status, run_at and crashes of the job are set. With a
+-- mark a strike holds the job, and the fields hold and limit are set.
+local function start_waiting(base, job, mark)
+  if mark then
+    local place = string.format(PARKED, job.priority + 2 ^ 31, job.run_at, job.id)
+    redis.call('ZADD', base .. ':struck:' .. mark, 0, place)
+    redis.call('ZADD', base .. ':struck', 0, mark)
+  elseif job.status ~= 'blocked' then
     add_ready(base, job)
     if job.run_at <= now then
       wake_queue(base)

@@ -2,15 +2,15 @@
 --
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
 -- length and level, rate limit that the job waits for, payload and doc of a new occurrence, group of the
--- error }, counts as 0 or 1, texts and lengths false when there are none. delay is false for a job that
+-- error, hold }, counts as 0 or 1, texts and lengths false when there are none. delay is false for a job that
 -- keeps the due time.
 local function to_outcome(parts)
   local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit,
-    again, group = unpack(parts)
+    again, group, hold = unpack(parts)
   return {
     status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
     crashes = crashes, error = error, result = result, length = length, level = level,
-    limit = limit, again = again, group = group,
+    limit = limit, again = again, group = group, hold = hold,
     -- Says nothing but how the job ended, and with which result.
     is_simple = ENDED[status] and not (error or length or limit)
       and handed_back == 0 and snoozes == 0 and crashes == 0,
