@@ -70,8 +70,7 @@ class World(NamedTuple):
     """The objects of the verbs, none of them in the caller's hands.
 
     :ivar running: claims
-    :ivar waiting: jobs that are pending
-    :ivar finished: jobs that are dead
+    :ivar waiting: pending jobs, and ``finished`` dead ones
     :ivar blocked: a child of a job that has ended without success
     :ivar overdue: jobs past their retention, the second with an edge in the caller's hands
     :ivar theirs: in the caller's hands: a parent, an ended job, a referred one, a locked one
@@ -189,14 +188,13 @@ async def _limits(world: World) -> None:
     await world.config.take_or_turn([RateAsk("r"), RateAsk("r", "key")], _HOUR)
     await world.config.ensure_limits(QUEUE, {"hosts": 2})
     await world.config.set_limit(QUEUE, "hosts", 1)
-    assert [await world.config.limits(), await world.config.limit_keys(QUEUE, "hosts")]
+    assert [await world.config.limits(), await world.config.rate_limits()]
+    assert await world.config.limit_keys(QUEUE, "hosts") == []
     await world.config.limit_holders(QUEUE, "hosts", "")
     await world.config.delete_limit(QUEUE, "hosts")
     await world.config.delete_rate_limit("r")
     await world.config.put_strike("s", StrikeRule(kind=KIND), "ada")
-    assert [await world.config.strikes(), await world.config.rate_limits()]
-    assert await world.jobs.release_struck([], 100) == 0
-    await world.config.lift_strike("s")
+    await world.config.lift_strike((await world.config.strikes())[0].name)
 
 
 async def _queues(world: World) -> None:
@@ -357,6 +355,7 @@ VERBS: Mapping[str, Verb] = {
     "run_now": lambda world: world.jobs.run_now(only(*world.waiting)),
     "bring_back_jobs": lambda world: world.jobs.bring_back_jobs(100),
     "expire": lambda world: world.jobs.expire(100),
+    "release struck": lambda world: world.jobs.release_struck([], 100),
     "deliver": _deliver,
     "cleanup": _cleanup,
     "sweep": lambda world: world.jobs.sweep(100),
