@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import curves, handovers, large, retention, share, snapshots
+from bench import curves, handovers, large, limited, retention, share, snapshots
 from bench.child import loop_factory
 from bench.environment import machine, server
 from bench.figures import Figure
@@ -21,6 +21,7 @@ FIGURES = SUITE | {
     "beside-retention": retention.beside_retention,
     "handovers": handovers.handovers,
     "snapshot": snapshots.old_snapshot,
+    "limits": limited.limits,
     "pods": curves.pods,
     "queues": curves.queues,
     "schedules": curves.schedules,

@@ -117,6 +117,29 @@ async def test_jobs_of_a_key_start_in_the_order_of_the_queue(
     assert order == [first, *ids]
 
 
+async def test_with_many_keys_at_once_jobs_on_hold_come_before_later_ones(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    keys = range(510)
+    for _ in range(2):
+        await storage.jobs.enqueue([new_job(limit_name=NAME, limit_key=f"k{n}") for n in keys])
+        clock.advance(MICROSECOND)
+    running = await claim(storage, lease, limit=1_000)
+    while more := await claim(storage, lease, limit=1_000):
+        running += more
+    assert len(running) == len(keys)
+    # More keys are opened at once than one claim looks at.
+    await storage.jobs.finalize([Finalization(each.claim, done()) for each in running])
+    later = [new_job(limit_name=NAME, limit_key=f"k{n}") for n in keys]
+    await storage.jobs.enqueue(later)
+    claims = ids_of(await claim(storage, lease, limit=1_000))
+    while next_ones := await claim(storage, lease, limit=1_000):
+        claims += ids_of(next_ones)
+    assert len(claims) == len(keys)
+    assert not {one.id for one in later} & {*claims}
+
+
 async def test_jobs_of_a_full_key_wait_on_hold_and_others_pass(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

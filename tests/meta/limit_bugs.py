@@ -23,6 +23,12 @@ def _drawn(name: str, file: str, old: str, new: str, backend: str = "sqlite") ->
     return Bug(f"limit: {name}", _ADMISSION, (Edit(file, old, new),), backend)
 
 
+def _step(name: str, old: str, new: str, test: str) -> Bug:
+    """A bug of the function that claims on Postgres."""
+    edit = Edit(f"forge_jobs/{_SQL}migrations/0028_claims_within_limits.postgresql.sql", old, new)
+    return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")
+
+
 LIMIT_BUGS = [
     _bug(
         "running jobs are not counted",
@@ -144,21 +150,66 @@ LIMIT_BUGS = [
         _EACH,
         "postgres",
     ),
-    _bug(
-        "on Postgres claims of a queue do not wait for each other",
-        f"{_SQL}postgres/short/claims",
-        "    lock(tx, queue)\n",
+    _step(
+        "claims of a queue do not wait for each other",
+        "    PERFORM pg_advisory_xact_lock(queue_lock);\n",
         "",
         "many_callers_at_once_never_pass_a_limit",
-        "postgres",
     ),
-    _bug(
-        "on Postgres a job that no limit holds is passed over",
-        f"{_SQL}postgres/short/claims",
-        "admitted = [row.id for row in mine if permits.may_take(row)]",
-        "admitted = [row.id for row in mine if row.id in permits.admitted]",
+    _step(
+        "a job that no limit holds is passed over",
+        "at_most IS NOT NULL AND turn >",
+        "at_most IS NULL OR turn >",
         _EACH,
-        "postgres",
+    ),
+    _step(
+        "running jobs are not counted",
+        "                CASE WHEN turn = 1 THEN at_most - (",
+        "                CASE WHEN turn = 1 THEN at_most - 0 * (",
+        "a_raised_limit_lets_the_next_jobs_run_and_a_lowered_one_stops_none",
+    ),
+    _step(
+        "claims of one call do not count",
+        "min(found_room) OVER key AS is_beyond",
+        "min(found_room) OVER key + 1 AS is_beyond",
+        _EACH,
+    ),
+    _step(
+        "an end of the call opens nothing",
+        "coalesce(freed_names, '{}');",
+        "'{}';",
+        "the_exchange_that_ends_a_job_claims_the_next_one",
+    ),
+    _step(
+        "jobs on hold become ready in another order",
+        "ORDER BY priority, run_at, id\n                    LIMIT greatest",
+        "ORDER BY priority, run_at DESC, id\n                    LIMIT greatest",
+        "jobs_of_a_key_start_in_the_order_of_the_queue",
+    ),
+    _step(
+        "a job that comes later takes the place of one on hold",
+        "        IF cardinality(names) > 0 OR (NOT by_kind",
+        "        IF (NOT by_kind",
+        "with_many_keys_at_once_jobs_on_hold_come_before_later_ones",
+    ),
+    _step(
+        "an opening is closed while jobs wait and the key has room",
+        "    IF cardinality(seen_names) > 0 THEN\n",
+        "    IF false THEN\n",
+        "a_job_that_was_made_ready_and_goes_keeps_no_other_waiting",
+    ),
+    _step(
+        "an expired job takes the place of the next one",
+        "AND hold = 'limit' AND (expires_at IS NULL OR expires_at > at_time)\n"
+        "                    ORDER BY",
+        "AND hold = 'limit'\n                    ORDER BY",
+        "expired_jobs_on_hold_take_no_place",
+    ),
+    _step(
+        "a job of a full key stays in the index of ready jobs",
+        "        IF cardinality(beyond) > 0 THEN\n",
+        "        IF false THEN\n",
+        "jobs_of_a_full_key_wait_on_hold_and_others_pass",
     ),
     _drawn(
         "claims of one call do not count",

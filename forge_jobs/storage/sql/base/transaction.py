@@ -132,7 +132,7 @@ class Tx:
         self.deleted_queues: set[str] = set()
         self.is_callers = part is None
         """True when the transaction is a caller's, with a snapshot and locks of the caller's."""
-        self._part = part
+        self.part = new_job_id() if part is None else part
         self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: dict[str, None] = {}
         self.freed: dict[Key, None] = {}
@@ -238,7 +238,6 @@ class Tx:
         return self.flavor.signal(self, list(self._topics)) if self._topics else []
 
     def _write_counts(self) -> None:
-        part = new_job_id() if self._part is None else self._part
         minute = self.now - self.now % MINUTE_US
         self.put(
             self.flavor.add_counts,
@@ -247,7 +246,7 @@ class Tx:
                     "queue": queue,
                     "minute": minute,
                     "host_id": host_id,
-                    "part": part,
+                    "part": self.part,
                     "name": name,
                     "count": count,
                 }

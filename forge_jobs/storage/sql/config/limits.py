@@ -25,9 +25,14 @@ _PARKED_KEYS = (
 _KEYS = ("queue", "name")
 
 
+def lock_name(queue: str) -> str:
+    """Return the name of the lock that claims within limits of a queue hold."""
+    return f"limits:{queue}"
+
+
 def lock(tx: Tx, queue: str) -> None:
     """Let no other claim of the queue look at limits until the end of the transaction."""
-    tx.flavor.lock(tx.connection, f"limits:{queue}")
+    tx.flavor.lock(tx.connection, lock_name(queue))
 
 
 def _reopen(tx: Tx, queue: str, name: str) -> None:

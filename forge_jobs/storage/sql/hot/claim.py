@@ -112,13 +112,16 @@ EARLIEST = -(2**63)
 _BEFORE = {"attempt": "job.attempt - 1 AS attempt"}
 _RETURNED = ", ".join(_BEFORE.get(name, f"job.{name}") for name in CLAIMED_WITH)
 
+IS_LIMITED = f"EXISTS (SELECT 1 FROM head WHERE limit_name IS NOT NULL) AND {HAS_LIMITS}"
+"""True where the head has a job of a limit, in a queue that has limits."""
+
 # open:    one row while the pod's lease is live, the pod declares the queue, and the queue neither
 #          pauses nor cools down
 # levels:  the priorities in use, found by seeking, so that jobs that are not due yet cost nothing
 # head:    the first due jobs of any kind in order, each locked when met. Jobs that another claim
 #          has locked are skipped.
 # known:   jobs of the head whose kind is known here. A job that may kill the process is never
-#          claimed beyond the workers. None where the head has a job of a limit: see permits.py.
+#          claimed beyond the workers. None where the head has a job of a limit, see exchange.py.
 # taken:   as many of them as fit into the bytes of a call, and one at least of the whole call
 # used:    kinds of due jobs, all that the head or else the queue has
 # changed: each job looked up by the id alone, since all else about the job is being locked. So
@@ -154,7 +157,7 @@ _STEPS = f"""
     ), known AS (
         SELECT * FROM (
             SELECT id, crashes, size, row_number() OVER (ORDER BY priority, run_at, id) AS place
-            FROM head WHERE kind = ANY (:kinds) AND {{may_run}}
+            FROM head WHERE kind = ANY (:kinds) AND NOT ({IS_LIMITED})
         ) AS placed WHERE place <= cardinality(:workers) OR crashes = 0
     ), taken AS (
         SELECT array_agg(id ORDER BY place) AS ids, count(*) AS number
@@ -180,7 +183,7 @@ _STEPS = f"""
 
 
 _MAY_BE_TAKEN = """(expires_at IS NULL OR expires_at > :now) AND (:any_risk OR crashes = 0)"""
-_HEAD = "id, kind, priority, run_at, crashes, octet_length(payload) AS size, limit_name, limit_key"
+_HEAD = "id, kind, priority, run_at, crashes, octet_length(payload) AS size, limit_name"
 _IN_ORDER = f"""
             SELECT {_HEAD} FROM forge_jobs
             WHERE queue = :queue AND priority = levels.priority AND run_at <= :now AND {READY}
@@ -237,16 +240,11 @@ def branches_for(kinds: frozenset[str]) -> int:
     return max(2, 1 << (len(kinds) - 1).bit_length())
 
 
-IS_LIMITED = f"EXISTS (SELECT 1 FROM head WHERE limit_name IS NOT NULL) AND {HAS_LIMITS}"
-"""True where the head has a job of a limit, in a queue that has limits."""
-
-
 def claim_steps(
     *,
     gate: str = "true",
     from_level: str = "true",
     from_time: str = "true",
-    may_run: str = f"NOT ({IS_LIMITED})",
     branches: int = 0,
 ) -> str:
     """Return the steps of a claim of ``:count`` jobs from ``:now`` on, without the final SELECT.
@@ -254,7 +252,6 @@ def claim_steps(
     :param gate: a condition that must hold before the first job is looked for
     :param from_level: a condition of the first job to be looked at, and of those of later levels
     :param from_time: the same, of the jobs of one of ``levels``
-    :param may_run: a condition of the jobs of the head that may be taken
     :param branches: how many kinds to merge at most. 0: walk in the order of the queue
     """
     head, used = _IN_ORDER, ", used AS (SELECT kind FROM head)"
@@ -265,31 +262,21 @@ def claim_steps(
         )
         head, used = _BY_KIND.replace("{branches}", "UNION ALL".join(kinds)), _USED
     head = head.format(from_time=from_time)
-    return _STEPS.format(gate=gate, from_level=from_level, head=head, may_run=may_run) + used
+    return _STEPS.format(gate=gate, from_level=from_level, head=head) + used
 
 
-_MAY_RUN = "(limit_name IS NULL OR id = ANY (:admitted))"
-
-
-def alone(branches: int, *, is_limited: bool = False) -> str:
+def alone(branches: int) -> str:
     """Return a claim without ends: the head, with the claims. Of a job that was not taken, only
-    whether the kind is known, and the limit. Nothing is taken where limits have to be looked at
-    (``is_limited``). One row in which no job was ``met`` says that there is none.
+    whether the kind is known. Nothing is taken where limits have to be looked at (``is_limited``).
+    One row in which no job was ``met`` says that there is none.
 
     :param branches: see :func:`claim_steps`
-    :param is_limited: find and take jobs in such queues too, but of those with a limit only
-        ``:admitted`` ones
     """
-    steps = (
-        claim_steps(branches=branches, may_run=_MAY_RUN)
-        if is_limited
-        else claim_steps(branches=branches, gate=f"NOT {IS_OPENED}")
-    )
+    steps = claim_steps(branches=branches, gate=f"NOT {IS_OPENED}")
     return f"""
     WITH RECURSIVE {steps}
     SELECT is_opened OR {IS_LIMITED} AS is_limited,
-        head.id AS met, head.limit_name, head.limit_key, head.priority AS level,
-        head.kind <> ALL (:kinds) AS is_unknown, changed.*,
+        head.id AS met, head.kind <> ALL (:kinds) AS is_unknown, changed.*,
         changed.id IS NOT NULL AS is_taken, head.crashes > 0 AS is_risky,
         (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut
     FROM (SELECT {IS_OPENED} AS is_opened) AS queue

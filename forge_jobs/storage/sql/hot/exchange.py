@@ -1,22 +1,28 @@
 """Ends and new claims in one statement on Postgres, the round trip of every job.
 
 SQLite does the same by the statements of ``finalize.py`` and ``claim.py`` in one transaction.
+
+Jobs of limits are claimed by a second statement, whose claim is a function of the database,
+``forge_claim_within_limits`` in the migrations. Claims of a queue must count the jobs in progress
+one after the other. A statement sees what was committed when that began, and no more once the
+lock is there. Each statement of a function sees what was committed before that one.
 """
 
 from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.tables import READY
-from forge_jobs.storage.sql.hot.claim import EARLIEST, IS_LIMITED, IS_OPENED, claim_steps
+from forge_jobs.storage.sql.hot.claim import EARLIEST, IS_LIMITED, IS_OPENED, NEXT_DUE, claim_steps
 from forge_jobs.storage.sql.hot.finalize import success_steps
 from forge_jobs.storage.sql.hot.parts import COUNT, MOMENT, NOW
 
-# A script ends jobs with children, because their handovers are written in the same transaction, and
-# jobs of a limit, because their ends open the key.
+# A script ends jobs with children, because their handovers are written in the same transaction.
+# Ends of jobs of a limit open their keys.
 _ENDS = success_steps(only="NOT has_children AND limit_name IS NULL")
 # Lock the finished jobs before claiming. Only those locks can block, and a blocked call must not
 # hold locks that others need. Claim nothing when the script has to end one of the jobs: the script
-# may fail, and the claims would be lost. A script claims jobs of limits too.
-_GATE = """
-    (SELECT count(*) FROM item) = cardinality(:ids) AND (SELECT walked FROM earlier) >= 0
+# may fail, and the claims would be lost.
+_ALL_END = "(SELECT count(*) FROM item) = cardinality(:ids)"
+_GATE = f"""
+    {_ALL_END} AND (SELECT walked FROM earlier) >= 0
             AND NOT (SELECT is_opened FROM opened)
 """
 _FROM_LEVEL = "(priority, run_at) >= (:from_level, :from_time)"
@@ -26,9 +32,15 @@ _WALKED = " + ".join(
     f"pg_stat_get_xact_tuples_returned('forge_jobs_{name}'::regclass)"
     for name in ("ready", "ready_by_kind")
 )
+_BEFORE = {"attempt": "(job).attempt - 1 AS attempt"}
 _OPENED = f"opened AS MATERIALIZED (SELECT {IS_OPENED} AS is_opened)"
 _EARLIER = f"earlier AS MATERIALIZED (SELECT {_WALKED} AS walked)"
 
+_NEWS = """news AS (
+        SELECT queue, host_id, 'succeeded' AS name FROM ended
+        UNION ALL
+        SELECT queue, :host, 'claimed' FROM {claims}
+    )"""
 _NEXT_DUE = f"""
     SELECT min(first.run_at) FROM levels CROSS JOIN LATERAL (
         SELECT run_at FROM forge_jobs
@@ -56,6 +68,12 @@ TYPES = {
     "from_level": "integer",
     "from_time": "bigint",
 }
+_OF_PLAIN = {"any_risk", "may_exceed", "from_level", "from_time"}
+TYPES_WITHIN_LIMITS = {
+    **{name: kind for name, kind in TYPES.items() if name not in _OF_PLAIN},
+    "by_kind": "boolean",
+    "queue_lock": "bigint",
+}
 
 
 def exchange(branches: int) -> str:
@@ -66,11 +84,7 @@ def exchange(branches: int) -> str:
     claim = claim_steps(gate=_GATE, from_level=_FROM_LEVEL, from_time=_FROM_TIME, branches=branches)
     steps = f"{_EARLIER}, {_OPENED}, {_ENDS}, {claim}".replace(":now", NOW)
     return f"""
-    WITH RECURSIVE {MOMENT}, {steps}, news AS (
-        SELECT queue, host_id, 'succeeded' AS name FROM ended
-        UNION ALL
-        SELECT queue, :host, 'claimed' FROM changed
-    ), counted AS ({COUNT})
+    WITH RECURSIVE {MOMENT}, {steps}, {_NEWS.format(claims="changed")}, counted AS ({COUNT})
     SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
         ARRAY(
             SELECT DISTINCT kind FROM used WHERE kind IS NOT NULL AND kind <> ALL (:kinds)
@@ -85,3 +99,33 @@ def exchange(branches: int) -> str:
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM changed
     """
+
+
+# ended: jobs of limits of other queues are left to the script, which writes openings for them
+# freed: read to the end before the function is called, which then sees the ends
+_ENDS_WITHIN_LIMITS = success_steps(
+    only="NOT has_children AND (limit_name IS NULL OR queue = :queue)"
+)
+_WITHIN_LIMITS = f"""
+    WITH {MOMENT}, {_ENDS_WITHIN_LIMITS}, freed AS MATERIALIZED (
+        SELECT array_agg(limit_name) AS names, array_agg(limit_key) AS keys
+        FROM (SELECT DISTINCT limit_name, limit_key FROM ended WHERE limit_name IS NOT NULL) AS one
+    ), found AS MATERIALIZED (
+        SELECT claim.* FROM freed CROSS JOIN LATERAL forge_claim_within_limits(
+            :queue, :host, :epoch, {NOW},
+            CASE WHEN {_ALL_END} THEN :count ELSE 0 END,
+            :max_bytes, :kinds, :workers, :by_kind, freed.names, freed.keys, :queue_lock
+        ) AS claim
+    ), claimed AS (
+        SELECT {", ".join(_BEFORE.get(name, f"(job).{name}") for name in CLAIMED_WITH)}
+        FROM found WHERE (job).id IS NOT NULL
+    ), {_NEWS.format(claims="claimed")}, counted AS ({COUNT})
+    SELECT ARRAY(SELECT id FROM ended) AS ended, is_cut, wakes, is_limited, unknown,
+        CASE WHEN (SELECT count(*) FROM claimed) < :count THEN ({NEXT_DUE}) - {NOW} END AS next_due,
+        {", ".join(f"NULL AS {name}" for name in CLAIMED_WITH)}
+    FROM found WHERE (job).id IS NULL
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM claimed
+"""
+WITHIN_LIMITS = _WITHIN_LIMITS.replace(":now", NOW)
+"""As :func:`exchange`, with claims of jobs of limits."""

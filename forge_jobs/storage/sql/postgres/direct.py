@@ -39,6 +39,12 @@ class Direct:
         return [values[name] for name in self._names]
 
 
+class Patient(Direct):
+    """The same statement on a session of scripts, which waits for locks for longer."""
+
+    once = False
+
+
 class DirectScript(Direct):
     """A statement that is all of a script when all goes well. The parameter ``now`` is the time.
 

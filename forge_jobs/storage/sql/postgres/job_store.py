@@ -1,6 +1,6 @@
 """The jobs of a Postgres store: hot calls go the short way when they can."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -15,10 +15,12 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.sql.base.job_rows import Picked, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.config.limits import lock_name
 from forge_jobs.storage.sql.hot.claim import branches_for
 from forge_jobs.storage.sql.jobs.endings import are_plain_successes
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
+from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 from forge_jobs.storage.sql.postgres import idle, lent
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.short import bulk, claims, enqueues, exchanges
@@ -35,6 +37,8 @@ class PostgresJobStore(SqlJobStore):
         self._postgres = database
         self._cursors = ClaimCursors()
         self._elsewhere = KnownElsewhere()
+        self._limited: set[str] = set()
+        """Queues whose jobs, as of the last claim, have limits."""
         self._lent = lent.CallersConnections(database.flavor, database.options.schema)
 
     async def enqueue(
@@ -81,17 +85,24 @@ class PostgresJobStore(SqlJobStore):
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
         if not are_plain_successes(finalizations):
-            return await super().exchange(queue, finalizations, demand, lease)
+            return await self._by_script(queue, finalizations, demand, lease)
+        if queue in self._limited and demand.limit > 0:
+            return await self._within_limits(queue, finalizations, demand, lease)
         start = self._cursors.of(queue)
         values = exchanges.values_of(queue, finalizations, demand, lease, start)
         elsewhere = self._elsewhere.of(queue)
         branches = branches_for(demand.kinds) if elsewhere else 0
         rows = await self._postgres.direct(exchanges.exchange(branches), values)
         if rows is None:
-            return await super().exchange(queue, finalizations, demand, lease)
+            return await self._by_script(queue, finalizations, demand, lease)
         answer = exchanges.answer(rows, lease.host_id)
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
-        if not rest and (not answer.is_limited or demand.limit < 1):
+        if answer.is_limited and demand.limit > 0:
+            self._limited.add(queue)
+            # In this case the statement has claimed nothing.
+            whole = await self._within_limits(queue, rest, demand, lease)
+            return _joined(finalizations, answer, whole)
+        if not rest:
             claimed = answer.claimed
             saw_all = self._cursors.note(
                 queue,
@@ -111,12 +122,70 @@ class PostgresJobStore(SqlJobStore):
             next_due_in = answer.next_due_in if saw_all else timedelta(0)
             return Exchange((True,) * len(finalizations), tuple(claimed), next_due_in)
         # In this case the statement has claimed nothing.
-        whole = await super().exchange(queue, rest, demand, lease)
-        outcomes = iter(whole.settled)
-        settled: Iterator[bool | None] = (
-            one.claim.job_id in answer.ended or next(outcomes) for one in finalizations
+        return _joined(finalizations, answer, await self._by_script(queue, rest, demand, lease))
+
+    async def _by_script(
+        self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    ) -> Exchange:
+        whole = await super().exchange(queue, finalizations, demand, lease)
+        if whole.claimed or whole.next_due_in != timedelta(0) or demand.limit < 1:
+            return whole
+        # A script claims nothing where limits have to be looked at: the lock of the queue would
+        # last over ways to the server, and for as long as a process is frozen.
+        try:
+            claims = await self._within_limits(queue, (), demand, lease)
+        except StorageError:
+            if not finalizations:
+                raise
+            # The answers to the ends must arrive.
+            return whole
+        return Exchange(whole.settled, claims.claimed, claims.next_due_in)
+
+    async def _within_limits(
+        self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    ) -> Exchange:
+        """End plain successes and claim jobs of limits and others, in one step of the server."""
+        elsewhere = self._elsewhere.of(queue)
+        values = exchanges.values_within_limits(
+            queue,
+            finalizations,
+            demand,
+            lease,
+            by_kind=bool(elsewhere),
+            queue_lock=self._postgres.flavor.lock_key(lock_name(queue)),
         )
-        return Exchange(tuple(settled), whole.claimed, whole.next_due_in)
+
+        def topics_of(rows: list[Any]) -> list[str]:
+            return [QUEUE + queue] if rows[0]["wakes"] else []
+
+        direct = self._postgres.direct
+        rows = await direct(exchanges.WITHIN_LIMITS, values, topics_of=topics_of)
+        if rows is None and finalizations:
+            # Most often a job that ends is locked. A script does not wait for the job.
+            return await self._by_script(queue, finalizations, demand, lease)
+        if rows is None:
+            rows = await direct(exchanges.PATIENTLY_WITHIN_LIMITS, values, topics_of=topics_of)
+        if rows is None:
+            # A pooler stands between.
+            rows = await self._postgres.write(lambda tx: _in_script(tx, values, queue))
+        answer = exchanges.answer_within_limits(rows, lease.host_id)
+        if answer.is_limited:
+            self._limited.add(queue)
+        elif answer.claimed:
+            self._limited.discard(queue)
+        await self._set_aside(answer.unreadable)
+        if not answer.unknown.issubset(elsewhere):
+            with suppress(StorageError):
+                kinds = await self._postgres.write(
+                    lambda tx: hold_unknown_kinds(tx, queue, demand.kinds)
+                )
+                self._elsewhere.note(queue, kinds.elsewhere)
+        rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
+        if rest:
+            # In this case the statement has claimed nothing.
+            return _joined(finalizations, answer, await self._by_script(queue, rest, demand, lease))
+        settled = (True,) * len(finalizations)
+        return Exchange(settled, tuple(answer.claimed), answer.next_due_in)
 
     async def heartbeat(
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
@@ -153,6 +222,24 @@ class PostgresJobStore(SqlJobStore):
         claimed, unreadable = claimed_jobs(picked.rows, lease.host_id)
         await self._set_aside(unreadable)
         return claimed
+
+
+def _joined(finalizations: Sequence[Finalization], answer: Answer, rest: Exchange) -> Exchange:
+    """Return the exchange of ends of which a first step has ended some, and of its rest."""
+    outcomes = iter(rest.settled)
+    settled: Iterator[bool | None] = (
+        one.claim.job_id in answer.ended or next(outcomes) for one in finalizations
+    )
+    return Exchange(tuple(settled), rest.claimed, rest.next_due_in)
+
+
+def _in_script(tx: Tx, values: Mapping[str, Any], queue: str) -> list[Any]:
+    statement = exchanges.WITHIN_LIMITS
+    given = statement.arguments({**values, "clock": tx.now, "part": tx.part})
+    rows = list(tx.connection.exec_driver_sql(statement.text, tuple(given)))
+    if rows[0].wakes:
+        tx.wake_queue(queue)
+    return rows
 
 
 def _due(rows: Sequence[Any]) -> list[str]:

@@ -13,22 +13,16 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config.limits import lock
 from forge_jobs.storage.sql.hot import claim as hot
-from forge_jobs.storage.sql.hot.permits import Limited, Permits
-from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER, open_gate
+from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
-_LOOKS = 10
-_NOTHING = {"max_bytes": -1, "may_exceed": False}
-"""So that the statement locks the first due jobs and takes none of them."""
+_LATER = Picked([], is_cut=True)
 
 
 @cache
-def _claim(branches: int, is_limited: bool = False) -> TextClause:
-    admitted = [bindparam("admitted", type_=ARRAY(Text))] if is_limited else []
-    return text(hot.alone(branches, is_limited=is_limited)).bindparams(
-        *admitted,
+def _claim(branches: int) -> TextClause:
+    return text(hot.alone(branches)).bindparams(
         bindparam("queue", type_=Text),
         bindparam("host", type_=Text),
         bindparam("epoch", type_=Text),
@@ -56,8 +50,8 @@ def claim(
     :param by_kind: jobs of other pods' kinds were met already
     :param may_exceed: the first job is claimed at any size
     """
-    if queue in tx.opened:
-        return _within_limits(tx, queue, demand, lease, may_exceed=may_exceed)
+    if queue in tx.opened and demand.limit > 0:
+        return _LATER
     found: list[JobRow] = []
     is_cut, any_risk = False, True
     left, elsewhere = demand.max_bytes, frozenset[str]()
@@ -82,9 +76,7 @@ def claim(
             },
         ).all()
         if head[0].is_limited:
-            if not found:
-                return _within_limits(tx, queue, demand, lease, may_exceed=may_exceed)
-            # The next claim looks at the limits.
+            # The claim that looks at limits is a transaction of its own: see the job store.
             is_cut = True
             break
         head = [row for row in head if row.met is not None]
@@ -103,72 +95,4 @@ def claim(
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)
     if found:
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(found))
-    return Picked(found, is_cut, elsewhere)
-
-
-def _within_limits(
-    tx: Tx, queue: str, demand: Demand, lease: PodLease, *, may_exceed: bool
-) -> Picked:
-    """Claim jobs of limits and others. Other such claims of the queue wait for this one.
-
-    The statement first shows the jobs that come next, and runs again to take them once it is known
-    which of them may be taken.
-    """
-    if open_gate(tx, queue, lease) is None:
-        return Picked([], is_cut=False)
-    lock(tx, queue)
-    permits = Permits(tx, queue, demand.limit)
-    found: list[JobRow] = []
-    left, any_risk = demand.max_bytes, True
-    elsewhere, by_kind, is_cut = frozenset[str](), False, True
-    for _ in range(_LOOKS):
-        wanted = demand.limit - len(found)
-        if wanted < 1:
-            is_cut = False
-            break
-        values = {
-            "queue": queue,
-            "host": lease.host_id,
-            "epoch": lease.epoch,
-            "now": tx.now,
-            "count": wanted,
-            "kinds": sorted(demand.kinds),
-            "workers": list(demand.worker_ids[len(found) :][:wanted]),
-            "any_risk": any_risk,
-            "max_bytes": left,
-            "may_exceed": may_exceed and not found,
-        }
-        statement = _claim(hot.branches_for(demand.kinds) if by_kind else 0, is_limited=True)
-        head = tx.execute(statement, {**values, **_NOTHING, "admitted": []}).all()
-        if head[0].met is None:
-            is_cut = False
-            break
-        if any(row.is_unknown for row in head) and not by_kind:
-            elsewhere, by_kind = hold_unknown_kinds(tx, queue, demand.kinds).elsewhere, True
-            continue
-        # A job that may kill the process is only taken for a worker.
-        workers = len(demand.worker_ids) - len(found)
-        mine = [
-            Limited(row.met, row.limit_name, row.limit_key, row.level)
-            for place, row in enumerate(head)
-            if place < workers or not row.is_risky
-        ]
-        if not permits.admit(mine):
-            if permits.is_spent:
-                break
-            continue
-        admitted = [row.id for row in mine if permits.may_take(row)]
-        head = tx.execute(statement, {**values, "admitted": admitted}).all()
-        head = [row for row in head if row.met is not None]
-        taken = [row for row in head if row.is_taken]
-        found += taken
-        left -= sum(len(row.payload.encode()) for row in taken)
-        is_cut = any(row.is_cut for row in head[:1])
-        if len(head) < wanted or is_cut:
-            break
-        any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in head)
-        is_cut = True
-    permits.finish({row.id for row in found})
-    if found:
-        tx.count(queue, CLAIMED_COUNTER, lease.host_id, by=len(found))
     return Picked(found, is_cut, elsewhere)

@@ -14,8 +14,8 @@ from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.hot import exchange as hot
-from forge_jobs.storage.sql.postgres.direct import Direct
-from forge_jobs.storage.sql.postgres.short.claim_cursors import Place
+from forge_jobs.storage.sql.postgres.direct import Direct, Patient
+from forge_jobs.storage.sql.postgres.short.claim_cursors import EVERYTHING, Place
 
 _Row: Any = defstruct(
     "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", "is_limited", *CLAIMED_WITH)
@@ -31,6 +31,15 @@ def exchange(branches: int) -> Direct:
     return Direct(hot.exchange(branches), hot.TYPES)
 
 
+_LimitedRow: Any = defstruct(
+    "_LimitedRow",
+    ("ended", "is_cut", "wakes", "is_limited", "unknown", "next_due", *CLAIMED_WITH),
+)
+WITHIN_LIMITS = Direct(hot.WITHIN_LIMITS, hot.TYPES_WITHIN_LIMITS)
+"""Claims jobs of limits as well, see :mod:`~forge_jobs.storage.sql.hot.exchange`."""
+PATIENTLY_WITHIN_LIMITS = Patient(hot.WITHIN_LIMITS, hot.TYPES_WITHIN_LIMITS)
+
+
 class Answer(NamedTuple):
     """The results of the statement.
 
@@ -43,7 +52,8 @@ class Answer(NamedTuple):
     :ivar walked: index entries passed, those of dead rows too
     :ivar first: the place of the first claim
     :ivar next_due_in: as in ``Exchange``
-    :ivar is_limited: limits have to be looked at, and nothing was claimed
+    :ivar is_limited: limits have to be looked at, and nothing was claimed. Of
+        :data:`WITHIN_LIMITS`: jobs of limits were met
     """
 
     ended: frozenset[str]
@@ -86,6 +96,24 @@ def values_of(
     }
 
 
+def values_within_limits(
+    queue: str,
+    finalizations: Sequence[Finalization],
+    demand: Demand,
+    lease: PodLease,
+    *,
+    by_kind: bool,
+    queue_lock: int,
+) -> dict[str, Any]:
+    """Return the values of :data:`WITHIN_LIMITS`, by the parameters' names.
+
+    :param by_kind: jobs of other pods' kinds are known to be ready
+    :param queue_lock: the key of the lock that claims within limits of the queue hold
+    """
+    values = values_of(queue, finalizations, demand, lease, EVERYTHING)
+    return {**values, "by_kind": by_kind, "queue_lock": queue_lock}
+
+
 def columns_of(items: Sequence[tuple[Claim, Transition]]) -> dict[str, Any]:
     """Return plain successes by the statement's parameters: one list for each, and the pod."""
     return {
@@ -103,7 +131,7 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
     :param host_id: the pod that asked
     """
     first, *claimed = (_Row(*row) for row in rows)
-    claimed.sort(key=lambda row: (row.priority, row.run_at, row.id))
+    claimed = _in_order(claimed)
     next_due_in = timedelta(0) if first.is_cut else duration(first.next_due)
     readable, unreadable = claimed_jobs(claimed, host_id)
     return Answer(
@@ -118,3 +146,26 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         next_due_in=next_due_in,
         is_limited=first.is_limited,
     )
+
+
+def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
+    """As :func:`answer`, of :data:`WITHIN_LIMITS`."""
+    first, *claimed = (_LimitedRow(*row) for row in rows)
+    claimed = _in_order(claimed)
+    readable, unreadable = claimed_jobs(claimed, host_id)
+    return Answer(
+        ended=frozenset(first.ended),
+        claimed=readable,
+        unreadable=unreadable,
+        is_whole=True,
+        unknown=frozenset(first.unknown),
+        is_cut=first.is_cut,
+        walked=0,
+        first=None,
+        next_due_in=timedelta(0) if first.is_cut or unreadable else duration(first.next_due),
+        is_limited=first.is_limited,
+    )
+
+
+def _in_order(claimed: list[Any]) -> list[Any]:
+    return sorted(claimed, key=lambda row: (row.priority, row.run_at, row.id))

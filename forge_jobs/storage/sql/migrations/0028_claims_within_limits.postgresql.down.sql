@@ -1,0 +1,1 @@
+DROP FUNCTION IF EXISTS forge_claim_within_limits;

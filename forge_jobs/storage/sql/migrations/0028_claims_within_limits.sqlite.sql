@@ -1,0 +1,2 @@
+-- works-from: 1
+-- Claims within limits are a function of PostgreSQL. On SQLite there is nothing to change.
