@@ -10,7 +10,7 @@ import httpx
 import pytest
 from msgspec import structs
 
-from forge_jobs import RateLimited
+from forge_jobs import FromStep, RateLimited, Sequence, Workflow, group_handlers
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import JobStatus
@@ -193,6 +193,59 @@ async def test_children_of_a_parent_that_died(storage: Storage) -> None:
         assert began(problem, before, await storage.cron.now())
         is_well.set()
         await asked(caller, "POST", "/jobs/requeue", {"ids": [first]})
+        await gone(storage, Code.CHILDREN_HELD)
+
+
+async def test_a_sequence_that_has_stopped(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    is_well = anyio.Event()
+
+    @handlers.job("step", queue=QUEUE, max_attempts=1, sequence=Sequence("{order}", "stop"))
+    async def step(order: str, number: int) -> None:
+        if number == 0 and not is_well.is_set():
+            raise ValueError("not yet")
+
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        before = await storage.cron.now()
+        stored = await handle.enqueue_many([step.request("7", number) for number in range(3)])
+        head, *others = [each.job_id for each in stored]
+        problem = await seen(storage, Code.CHILDREN_HELD)
+        assert began(problem, before, await storage.cron.now())
+        assert head in problem.why
+        is_well.set()
+        await asked(caller, "POST", "/jobs/requeue", {"ids": [head]})
+        for job_id in others:
+            assert (await ended(storage, job_id)).status is JobStatus.DONE
+        await gone(storage, Code.CHILDREN_HELD)
+
+
+async def test_a_workflow_that_waits_for_an_operator(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    handlers.include(group_handlers())
+    is_well = anyio.Event()
+
+    @handlers.job("load", queue=QUEUE, max_attempts=1)
+    async def load() -> int:
+        if not is_well.is_set():
+            raise ValueError("not yet")
+        return 3
+
+    @handlers.job("write", queue=QUEUE)
+    async def write(number: int = FromStep("load")) -> int:
+        return number
+
+    workflow = Workflow("nightly", queue=QUEUE)
+    workflow.step("load", load.request())
+    workflow.step("write", write.request(), after=["load"])
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        before = await storage.cron.now()
+        stored = await handle.enqueue_workflow(workflow)
+        problem = await seen(storage, Code.CHILDREN_HELD)
+        assert began(problem, before, await storage.cron.now())
+        assert stored.steps["load"].job_id in problem.why
+        is_well.set()
+        await asked(caller, "POST", f"/workflows/{stored.id}/resume", {})
+        assert (await ended(storage, stored.id)).status is JobStatus.DONE
         await gone(storage, Code.CHILDREN_HELD)
 
 
