@@ -21,6 +21,7 @@ from forge_jobs.cli.commands.operating.actions import actions
 from forge_jobs.cli.commands.operating.bench import bench
 from forge_jobs.cli.commands.operating.export import export
 from forge_jobs.cli.commands.operating.me import me
+from forge_jobs.cli.commands.operating.outbox import outbox
 from forge_jobs.cli.commands.operating.store import store
 from forge_jobs.cli.commands.operating.strikes import strikes
 from forge_jobs.cli.commands.operating.workflows import workflows
@@ -47,6 +48,7 @@ from forge_jobs.cli.variables import read_from_environment
         queues,
         limits,
         strikes,
+        outbox,
         workflows,
         cron,
         pods,

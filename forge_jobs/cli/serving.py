@@ -10,7 +10,6 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from forge_jobs.cli.event_loop import run_on_loop
 from forge_jobs.cli.health_server import HealthServer
@@ -34,9 +33,6 @@ from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-
-if TYPE_CHECKING:
-    from forge_jobs.clients.outbox.outbox import Outbox
 
 logger = reporter(__name__)
 
@@ -153,7 +149,9 @@ class _Worker:
         try:
             runtime = _runtime(self._deployment, self._registry, storage)
             if url := self._deployment.outbox:
-                runtime.with_outbox(_OutboxOpener(url, self._deployment.outbox_name, opened))
+                from forge_jobs.cli.outboxes import OutboxOpener
+
+                runtime.with_outbox(OutboxOpener(url, self._deployment.outbox_name, opened))
             # Objects made so far stay for good. Each full collection would look through
             # all of them, and meanwhile no handler runs.
             gc.collect()
@@ -287,25 +285,6 @@ async def _open(url: str, request: StopRequest) -> Storage | None:
         return opening.result()
     finally:
         asked.cancel()
-
-
-class _OutboxOpener:
-    """Opens the database of ``FORGE_OUTBOX``, which may be away while the worker serves its queues.
-
-    :param opened: the storage of the queues, and afterwards the database too
-    """
-
-    def __init__(self, url: str, name: str, opened: list[Storage]) -> None:
-        self._url = url
-        self._name = name
-        self._opened = opened
-
-    async def __call__(self) -> "Outbox":
-        from forge_jobs.clients.outbox.outbox import Outbox
-
-        here = await open_storage(self._url)
-        self._opened.append(here)
-        return Outbox(here, self._opened[0], name=self._name)
 
 
 def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage) -> QueueRuntime:

@@ -22,6 +22,7 @@ from forge_jobs.operating.redaction import Redaction
 from forge_jobs.operating.settings.concurrency import ConcurrencyCalls
 from forge_jobs.operating.settings.history import HistoryCalls
 from forge_jobs.operating.settings.limits import LimitCalls
+from forge_jobs.operating.settings.outbox import OutboxCalls
 from forge_jobs.operating.settings.queues import QueueCalls
 from forge_jobs.operating.settings.schedules import ScheduleCalls
 from forge_jobs.operating.snapshots.objectives import ObjectiveCalls
@@ -44,6 +45,7 @@ class Operator(
     ScheduleCalls,
     LimitCalls,
     ConcurrencyCalls,
+    OutboxCalls,
     BoardCalls,
     PodCalls,
     OutlookCalls,

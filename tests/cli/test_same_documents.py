@@ -15,6 +15,7 @@ from forge_jobs.operating.operations import API, BY_NAME, OPERATIONS
 from forge_jobs.web import dashboard
 from tests.cli.conftest import CommandLine
 from tests.support.factories import register
+from tests.support.outboxes import write_down
 from tests.web.conftest import client_of
 
 HANDLERS = "forge_jobs.demo.handlers:handlers"
@@ -68,6 +69,14 @@ def store_workflow(url: str) -> str:
     return anyio.run(store)
 
 
+def write_record(url: str) -> None:
+    async def write() -> None:
+        async with await open_storage(url) as storage:
+            await write_down(storage, "jobs", 1, "refused on purpose")
+
+    anyio.run(write)
+
+
 @pytest.mark.long
 def test_the_command_and_the_route_of_a_read_give_one_document(
     forge: CommandLine, tmp_path: Path
@@ -77,6 +86,7 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
     forge("limits", "set", "smtp", "5/1m")
     forge("limits", "set-concurrency", "q", "hosts", "2")
     forge("strikes", "add", "big", "--kind", "k", "--where", "amount > 5")
+    write_record(forge.url)
     forge("queues", "set", "q", "--max-workers", "3", "--objective", "95% within 30s")
     forge("jobs", "cancel", job_id)
     forge("worker", HANDLERS, "--queues", "q", "--once")
@@ -99,6 +109,7 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
         if each.name in OTHERWISE:
             continue
         given = names | ({"name": "nightly"} if "schedules" in each.http else {})
+        given |= {"name": "jobs"} if "outbox" in each.http else {}
         given |= {"queue": "q", "name": "hosts"} if "concurrency" in each.http else {}
         route = each.http.partition(" ")[2]
         words = [given[part[1:-1]] for part in route.split("/") if part.startswith("{")]
@@ -151,6 +162,8 @@ CHANGES: dict[str, tuple[dict[str, str], tuple[str, ...], Any]] = {
     "delete_concurrency": ({"queue": "q", "name": "hosts"}, ("q", "hosts"), None),
     "add_strike": ({"name": "new"}, ("new", "--kind", "k"), {"kind": "k"}),
     "lift_strike": ({"name": "big"}, ("big",), None),
+    "retry_outbox": ({"name": "jobs"}, ("jobs", JOB), {"ids": [JOB]}),
+    "discard_outbox": ({"name": "jobs"}, ("jobs", JOB), {"ids": [JOB]}),
     "cancel_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "resume_workflow": ({"workflow_id": "?"}, ("?",), {}),
     "undo_action": ({"action_id": "?"}, ("?",), None),
@@ -191,6 +204,7 @@ def test_the_command_and_the_route_of_a_change_give_one_document(
     forge("limits", "set", "smtp", "5/1m")
     forge("limits", "set-concurrency", "q", "hosts", "2")
     forge("strikes", "add", "big", "--kind", "k", "--where", "amount > 5")
+    write_record(forge.url)
     names, words, body = CHANGES[operation]
     if "action_id" in names:
         [newest, *_] = forge.json("actions", "list")["actions"]

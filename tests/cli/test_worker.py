@@ -8,10 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
+from forge_jobs import open_storage
+from forge_jobs.model.ids import JobId
 from tests.cli.conftest import CommandLine, wait
+from tests.support import files
+from tests.support.outboxes import write_down
 
 pytestmark = pytest.mark.processes
 
@@ -262,3 +267,25 @@ def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -
     assert output == b""
     assert errors.decode().startswith("Error: 'nowhere:handlers'")
     assert errors.count(b"\n") == 1
+
+
+def test_a_worker_relays_the_outbox_that_the_environment_names(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    folder = tmp_path / "database"
+    folder.mkdir()
+
+    async def write() -> list[JobId]:
+        await files.make_in(folder)
+        async with await open_storage(files.url_in(folder)) as storage:
+            return await write_down(storage, "orders", 3)
+
+    ids = anyio.run(write)
+    variables = {"FORGE_OUTBOX": files.url_in(folder), "FORGE_OUTBOX_NAME": "orders"}
+    start("cli_test_handlers:handlers", "--queues", "q", **variables)
+
+    async def look() -> bool:
+        async with await open_storage(forge.url) as storage:
+            return set(await storage.jobs.get(ids)) == set(ids)
+
+    wait(look, description="the worker has relayed", timeout=60)

@@ -17,7 +17,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.failures.fingerprints import error_group
 from forge_jobs.model.filters import Count, JobFilter
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.objectives import Objective
 from forge_jobs.model.queries.reading import parse_query
@@ -32,7 +32,9 @@ from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols.letters import HasOutbox
 from tests.support.factories import claim_one, enqueue_one, error, failed, finish, register
+from tests.support.outboxes import write_down
 
 pytestmark = pytest.mark.anyio
 
@@ -41,6 +43,7 @@ EVERY = frozenset({"*"})
 OPEN, CLOSED = "open", "vault"
 LIMIT = "vault-api"
 STRIKE = "a strike"
+OUTBOX = "elsewhere"
 
 
 def _any(**values: Any) -> dict[str, Any]:
@@ -92,6 +95,9 @@ async def furnish(storage: Storage) -> dict[str, JobId]:
         jobs["action"] = JobId(action.id)
         preview = await boss.preview_action("delete_jobs", JobFilter(queues=(CLOSED,)))
         jobs["token"] = JobId(preview.token)
+    jobs["outbox"] = new_job_id()
+    if isinstance(storage.jobs, HasOutbox):
+        [jobs["outbox"]] = await write_down(storage, OUTBOX, 1, f"Conflict: {SECRET}")
     lease = await register(storage, queues=(OPEN, CLOSED), kinds=("open.kind", "vault.kind"))
     jobs["pod"] = JobId(lease.host_id)
     for queue in (OPEN, CLOSED):
@@ -167,6 +173,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
             "list_schedules": (),
             "list_limits": (),
             "list_strikes": (),
+            "outbox_state": (),
             "list_objectives": (),
             "doctor": (),
             "store": (),
@@ -194,6 +201,9 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "schedule_fires": (schedule,),
         "add_strike": ("new", StrikeRule(kind="a.kind")),
         "lift_strike": (STRIKE,),
+        "list_outbox": (OUTBOX,),
+        "retry_outbox": (OUTBOX,),
+        "discard_outbox": (OUTBOX, (jobs["outbox"],)),
         "set_limit": (LIMIT, RateLimit(5, timedelta(days=1))),
         **{f"{verb}_limit": (LIMIT,) for verb in ("delete", "drain")},
         "list_concurrency": (),
@@ -211,7 +221,9 @@ async def everything(storage: Storage) -> bytes:
         schedules, limits = await boss.list_schedules(), await boss.list_limits()
         at_once = await boss.list_concurrency()
         strikes = (await boss.list_strikes()).strikes
-    return document([page.jobs, queues, schedules, limits.rate_limits, at_once, strikes])
+        outboxes = await boss.outbox_state()
+    written = [(each.name, each.waiting, each.set_aside) for each in outboxes.outboxes]
+    return document([page.jobs, queues, schedules, limits.rate_limits, at_once, strikes, written])
 
 
 @pytest.mark.parametrize("named", ACCESSES)
@@ -251,6 +263,7 @@ async def test_no_operation_goes_beyond_the_access(named: str, sqlite_storage: S
         (Access(queues=frozenset({OPEN})), "queues", "doctor"),
         (Access(queues=frozenset({OPEN})), "queues", "list_limits"),
         (Access(queues=frozenset({OPEN})), "queues", "list_strikes"),
+        (Access(queues=frozenset({OPEN})), "queues", "outbox_state"),
         (Access(actions=EVERY, queues=frozenset({OPEN})), "queues", "add_strike"),
         (Access(actions=frozenset({"add_strike"})), "actions", "lift_strike"),
         (Access(queues=frozenset({OPEN})), "queues", "store"),

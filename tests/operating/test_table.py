@@ -22,6 +22,7 @@ OF_A_MACHINE = {
     "migrate up": "as above",
     "migrate down": "as above",
     "migrate sql": "as above",
+    "outbox relay": "brings jobs from one store to another, as a worker does",
     "backup": "copies a file of this machine",
     "bench": "measures a store by work of its own",
     "demo": "makes a store of its own",

@@ -16,7 +16,10 @@ from msgspec import Struct
 from forge_jobs import EnqueueRequest, HandlerRegistry, Outbox, Storage, open_storage
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
+from forge_jobs.storage.protocols.letters import HasOutbox
+from forge_jobs.storage.sql.letters.outbox import SqlOutbox
 from tests.support.backends import forget, lent, url_of
+from tests.support.factories import new_job
 from tests.support.points import die_at
 
 PAIRS = [("postgres", "redis"), ("sqlite", "redis"), ("postgres", "sqlite")]
@@ -50,6 +53,22 @@ class Pair(Struct):
         """The jobs of the destination, in the order in which they are due."""
         page = await self.there.jobs.list(JobFilter(), limit=1_000)
         return sorted(each.id for each in page.jobs)
+
+
+async def write_down(storage: Storage, name: str, count: int, problem: str = "") -> list[JobId]:
+    """Write records into a database, without a caller's transaction.
+
+    :param problem: set the first one aside for this reason
+    """
+    assert isinstance(storage.jobs, HasOutbox)
+    records = storage.jobs.outbox(name)
+    assert isinstance(records, SqlOutbox)
+    jobs = [new_job(kind="mail.send", queue="mail") for _ in range(count)]
+    await records._database.write(lambda tx: records._write(tx, jobs))
+    if problem:
+        [first, *_] = await records.records(1)
+        await records.set_aside(first.number, problem)
+    return [job.id for job in jobs]
 
 
 @asynccontextmanager

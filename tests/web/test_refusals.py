@@ -166,7 +166,10 @@ _MAKES = {"set_queue", "add_schedule", "set_limit", "set_concurrency", "delete_q
 """Operations that take names which are not there yet: they make what is named, and a queue without
 jobs and settings is as one that was deleted."""
 
-_BODIES: Mapping[str, Any] = {"set_schedule": {"expression": "@daily"}}
+_BODIES: Mapping[str, Any] = {
+    "set_schedule": {"expression": "@daily"},
+    "discard_outbox": {"ids": [_MISSING]},
+}
 _QUERIES = {"desired_pods": "?objective=95%25+within+30s"}
 
 

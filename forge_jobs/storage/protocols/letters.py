@@ -1,6 +1,6 @@
 """The part of the job store that keeps jobs written down for another queue, or another store."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
@@ -110,4 +110,8 @@ class HasOutbox(Protocol):
 
     def outbox(self, destination: str) -> OutboxStore:
         """The records for the destination of this name."""
+        ...
+
+    async def outboxes(self) -> Mapping[str, OutboxState]:
+        """Return the state of each outbox that has records, by the name of the destination."""
         ...

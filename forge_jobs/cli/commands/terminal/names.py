@@ -45,6 +45,10 @@ async def _strikes(operator: Operator) -> Iterable[str]:
     return [each.name for each in (await operator.list_strikes()).strikes]
 
 
+async def _outboxes(operator: Operator) -> Iterable[str]:
+    return [each.name for each in (await operator.outbox_state()).outboxes]
+
+
 Read = Callable[[Operator], Awaitable[Iterable[str]]]
 
 _BY_PARAMETER: dict[str, Read] = {
@@ -60,6 +64,7 @@ _BY_GROUP: dict[str, Read] = {
     "cron": _schedules,
     "limits": _limits,
     "strikes": _strikes,
+    "outbox": _outboxes,
 }
 """Of commands of a group, whose arguments are called ``name`` or ``names``."""
 

@@ -13,6 +13,7 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
+from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.model.metrics import LatencySample
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
@@ -106,6 +107,12 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
         from forge_jobs.storage.sql.letters.outbox import SqlOutbox
 
         return SqlOutbox(self._database, destination)
+
+    async def outboxes(self) -> Mapping[str, OutboxState]:
+        """See ``HasOutbox``."""
+        from forge_jobs.storage.sql.letters.outbox import outbox_states
+
+        return await outbox_states(self._database)
 
     # -- claims ------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, insert, not_, select, update
+from msgspec import structs
+from sqlalchemy import Select, bindparam, delete, func, insert, not_, select, update
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import JobId, check_job_id
@@ -49,11 +50,10 @@ _LISTED = (
     .order_by(_WAITS, outbox.c.id)
     .limit(bindparam("count"))
 )
-_STATE = (
-    select(_WAITS.label("waits"), func.count(), func.min(outbox.c.written_at))
-    .where(_OF_DESTINATION)
-    .group_by(_WAITS)
-)
+_STATES = select(
+    outbox.c.destination, _WAITS.label("waits"), func.count(), func.min(outbox.c.written_at)
+).group_by(outbox.c.destination, _WAITS)
+_STATE = _STATES.where(_OF_DESTINATION)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(NewJob).decode
@@ -159,20 +159,28 @@ class SqlOutbox:
         return await self._database.read(script)
 
     async def state(self) -> OutboxState:
-        def script(tx: Tx) -> OutboxState:
-            found = {bool(waits): (n, since) for waits, n, since in tx.execute(_STATE, to)}
-            waiting, since = found.get(True, (0, None))
-            return OutboxState(
-                waiting=waiting,
-                set_aside=found.get(False, (0, None))[0],
-                oldest=None if since is None else timedelta(microseconds=max(tx.now - since, 0)),
-            )
-
-        to = {"to": self._to}
-        return await self._database.read(script)
+        found = await self._database.read(lambda tx: _states(tx, _STATE, {"to": self._to}))
+        return found.get(self._to, OutboxState(waiting=0, set_aside=0, oldest=None))
 
     async def wait(self, at_most: timedelta) -> Wake:
         return await self._database.wait(frozenset({self._topic}), at_most, self)
+
+
+async def outbox_states(database: Database) -> dict[str, OutboxState]:
+    """Return the state of each outbox that has records, by the name of the destination."""
+    return await database.read(lambda tx: _states(tx, _STATES, {}))
+
+
+def _states(tx: Tx, statement: Select[Any], asked: dict[str, object]) -> dict[str, OutboxState]:
+    found: dict[str, OutboxState] = {}
+    for to, waits, count, since in tx.execute(statement, asked):
+        state = found.get(to, OutboxState(waiting=0, set_aside=0, oldest=None))
+        if waits:
+            age = timedelta(microseconds=max(tx.now - since, 0))
+            found[to] = structs.replace(state, waiting=count, oldest=age)
+        else:
+            found[to] = structs.replace(state, set_aside=count)
+    return found
 
 
 def _each_portion(tx: Tx, statement: object, numbers: Sequence[int]) -> int:

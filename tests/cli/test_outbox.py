@@ -1,0 +1,109 @@
+"""``forge-jobs outbox``."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from forge_jobs import open_storage
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import JobId
+from forge_jobs.storage.protocols import Storage
+from tests.cli.conftest import CommandLine
+from tests.support import files
+from tests.support.outboxes import write_down
+
+
+def on(url: str, work: Callable[[Storage], Coroutine[Any, Any, Any]]) -> Any:
+    async def run() -> Any:
+        async with await open_storage(url) as storage:
+            return await work(storage)
+
+    return anyio.run(run)
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Another database, which the environment names as that of the outbox."""
+    folder = tmp_path / "database"
+    folder.mkdir()
+    anyio.run(files.make_in, folder)
+    monkeypatch.setenv("FORGE_OUTBOX", files.url_in(folder))
+    return files.url_in(folder)
+
+
+def written(url: str, count: int, problem: str = "") -> list[JobId]:
+    found: list[JobId] = on(url, lambda storage: write_down(storage, "jobs", count, problem))
+    return found
+
+
+def stored(forge: CommandLine) -> list[str]:
+    async def read(storage: Storage) -> list[str]:
+        return sorted(each.id for each in (await storage.jobs.list(JobFilter())).jobs)
+
+    found: list[str] = on(forge.url, read)
+    return found
+
+
+def test_what_was_set_aside_is_listed_retried_and_relayed(
+    forge: CommandLine, database: str
+) -> None:
+    assert "No job waits." in forge("outbox", "state").output
+    bad, *good = written(database, 3, "Conflict: the id is taken")
+
+    [state] = forge.json("outbox", "state")["outboxes"]
+    assert (state["name"], state["waiting"], state["set_aside"]) == ("jobs", 2, 1)
+    assert "SET ASIDE" in forge("outbox", "state").stdout
+    listed = forge.json("outbox", "list", "jobs")["records"]
+    assert [each["job_id"] for each in listed] == [bad, *good]
+    assert "Conflict: the id is taken" in forge("outbox", "list", "jobs").stdout
+    assert len(forge.json("outbox", "list", "jobs", "--limit", "1")["records"]) == 1
+
+    assert "2 jobs are relayed." in forge("outbox", "relay").output
+    assert stored(forge) == sorted(good)
+    assert "1 job is relayed again." in forge("outbox", "retry", "jobs", "--all").output
+    relayed = forge.json("outbox", "relay")
+    assert (relayed["relayed"], relayed["set_aside"]) == (1, 0)
+    assert stored(forge) == sorted([bad, *good])
+
+    forge("outbox", "list", "jobs", code=1)
+
+
+def test_a_discard_is_for_good_and_in_the_audit_of_the_database(
+    forge: CommandLine, database: str
+) -> None:
+    bad, good = written(database, 2, "Conflict: the id is taken")
+    assert forge.json("outbox", "discard", "jobs", good)["jobs"] == []
+    assert "1 job is removed." in forge("outbox", "discard", "jobs", bad).output
+    forge("outbox", "relay")
+    assert stored(forge) == [good]
+
+    newest, _ = forge.json("actions", "list", "--storage", database)["actions"]
+    assert (newest["verb"], newest["target"], newest["state"]) == ("discard_outbox", "jobs", "done")
+    assert bad in newest["after"]
+
+
+def test_without_a_second_database_the_store_itself_is_looked_at(forge: CommandLine) -> None:
+    [job_id] = written(forge.url, 1, "refused on purpose")
+    assert forge.json("outbox", "retry", "jobs", job_id)["jobs"] == [job_id]
+    assert "FORGE_OUTBOX: is not set" in forge("outbox", "relay", code=2).output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("retry", "jobs"), "give ids, or else --all"),
+        (("retry", "jobs", "--all", "x"), "give ids, or else --all"),
+        (("retry", "jobs", "x"), "ids: "),
+        (("list", "jobs", "--limit", "0"), "limit: is 0; give 1 to 1000"),
+        (("list", "elsewhere"), "has no outbox 'elsewhere' with records"),
+        (("list", "a,b"), "name: "),
+    ],
+)
+def test_bad_input_is_said_in_a_line(forge: CommandLine, words: tuple[str, ...], said: str) -> None:
+    written(forge.url, 1)
+    refused = forge.run("outbox", *words)
+    assert refused.exit_code
+    assert said in refused.output.replace("\n", " ")
