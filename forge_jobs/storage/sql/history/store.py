@@ -4,18 +4,35 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
+from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesAsk, SeriesStep
 from forge_jobs.storage.history.failures import GroupsAsked, Steps
 from forge_jobs.storage.history.series import SeriesAsked
+from forge_jobs.storage.protocols.letters import OutboxStore
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.history import failures, series
 
 
 class SqlHistory:
-    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` about failures and series."""
+    """The methods of :class:`~forge_jobs.storage.protocols.JobStore` about failures and series.
+
+    And the outboxes of the database, which no pod without one imports.
+    """
 
     _database: Database
+
+    def outbox(self, destination: str) -> OutboxStore:
+        """See ``HasOutbox``."""
+        from forge_jobs.storage.sql.letters.outbox import SqlOutbox
+
+        return SqlOutbox(self._database, destination)
+
+    async def outboxes(self) -> Mapping[str, OutboxState]:
+        """See ``HasOutbox``."""
+        from forge_jobs.storage.sql.letters.outbox import outbox_states
+
+        return await outbox_states(self._database)
 
     async def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
         await self._database.write(lambda tx: failures.add_failures(tx, samples))

@@ -13,7 +13,6 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
-from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.model.metrics import LatencySample
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
@@ -31,7 +30,6 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.changes import Changes
-from forge_jobs.storage.protocols.letters import OutboxStore
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql.actions.calls import RecordCalls
 from forge_jobs.storage.sql.base.database import Database
@@ -101,18 +99,6 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
         from forge_jobs.storage.sql.base.callers import run_in_callers_transaction
 
         return run_in_callers_transaction(connection, script, database.flavor, database.store_id)
-
-    def outbox(self, destination: str) -> OutboxStore:
-        """See ``HasOutbox``."""
-        from forge_jobs.storage.sql.letters.outbox import SqlOutbox
-
-        return SqlOutbox(self._database, destination)
-
-    async def outboxes(self) -> Mapping[str, OutboxState]:
-        """See ``HasOutbox``."""
-        from forge_jobs.storage.sql.letters.outbox import outbox_states
-
-        return await outbox_states(self._database)
 
     # -- claims ------------------------------------------------------------------------------
 
