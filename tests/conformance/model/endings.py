@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import Cause, Hold, JobStatus
 from forge_jobs.model.transitions import Cooldown, Finalization, Occurrence, Transition
 from tests.conformance.model.reference.state import ModelJob
 from tests.support.factories import SECOND, crashed, dead, done, failed, rate_limited, snoozed
@@ -13,6 +13,20 @@ from tests.support.factories import SECOND, crashed, dead, done, failed, rate_li
 INTERRUPTED = Transition(
     status=JobStatus.PENDING, cause=Cause.INTERRUPTED, delay=None, hand_back=True
 )
+
+MARKS = ("0123456789abcdef no mail", "fedcba9876543210 no pay")
+"""Of two strikes."""
+
+
+def _struck(mark: str) -> Transition:
+    return Transition(
+        status=JobStatus.PENDING,
+        cause=Cause.STRUCK,
+        delay=None,
+        hand_back=True,
+        rate_limit=mark,
+        hold=Hold.STRUCK,
+    )
 
 
 def _again(payload: str, seconds: int) -> Transition:
@@ -55,6 +69,8 @@ ENDINGS = {
     "interrupted": INTERRUPTED,
     "snoozed": snoozed(SECOND),
     "rate limited": rate_limited(SECOND),
+    "struck": _struck(MARKS[0]),
+    "struck by another": _struck(MARKS[1]),
     "throttled": snoozed(SECOND, cooldown=Cooldown(5 * SECOND, 1)),
     "throttled again": snoozed(cooldown=Cooldown(2 * SECOND, 3)),
 }

@@ -21,6 +21,7 @@ from tests.conformance.model.rules.deletions import Deletions
 from tests.conformance.model.rules.letters import Letters
 from tests.conformance.model.rules.limits import Limits
 from tests.conformance.model.rules.requests import Requests
+from tests.conformance.model.rules.strikes import Strikes
 from tests.conformance.model.rules.telling import Telling
 
 _ROUNDS = 60
@@ -41,7 +42,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, Letters, Telling, Callers, Requests, Limits):
+class StoreMachine(Deletions, Letters, Telling, Callers, Requests, Limits, Strikes):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:
@@ -124,6 +125,7 @@ class StoreMachine(Deletions, Letters, Telling, Callers, Requests, Limits):
             self.look_for_stale()
             self.bring_back(REVIVALS["again"])
             self.do("jobs.expire", 1_000)
+            self.do("jobs.release_struck", [], 1_000)
             news = self.read_news()
             self.do("jobs.deliver", [Delivery(each, "settle") for each in news])
             self.relay_all()

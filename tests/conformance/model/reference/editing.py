@@ -9,7 +9,7 @@ from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.edits import JobContent, changed_fields, content_of
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import Cause, Hold, JobStatus
 from tests.conformance.model.reference.state import REPLACED, WAITING, World
 
 
@@ -41,6 +41,7 @@ def edit(world: World, job_id: JobId, token: int, before: JobContent, after: Job
         tags=after.tags,
         metadata=_text(after) if "metadata" in changed else request.metadata,
     )
+    job.hold = None if job.hold is Hold.STRUCK else job.hold
     job.payload, job.due_at, job.expires_at = after.payload, after.due_at, after.expires_at
     world.note(EventKind.EDITED, job, detail=", ".join(changed))
 

@@ -106,7 +106,8 @@ def _end_claim(
     spared = cancel_spares_done and wished.status is JobStatus.DONE
     transition = wished
     if job.cancel_requested and not spared:
-        transition = replace(wished, status=JobStatus.CANCELLED, cause=Cause.CANCELLED, result=None)
+        ends = {"status": JobStatus.CANCELLED, "cause": Cause.CANCELLED, "result": None}
+        transition = replace(wished, **ends, hold=None)
     job.result, job.result_expires_at = transition.result, None
     if transition.result is not None and job.request.result_ttl is not None:
         job.result_expires_at = world.now + job.request.result_ttl
@@ -145,7 +146,7 @@ def _apply(world: World, job: ModelJob, transition: Transition) -> None:
     if transition.count_snooze and not job.snoozes:
         job.snoozed_since = world.now
     job.snoozes += transition.count_snooze
-    job.rate_limit = transition.rate_limit
+    job.rate_limit, job.hold = transition.rate_limit, transition.hold
     job.crashes += transition.count_crash
     job.cancel_requested = False
     job.finished_at = world.now if job.is_finished else None

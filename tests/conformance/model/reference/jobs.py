@@ -118,6 +118,9 @@ class ReferenceJobs:
     def edit(self, job_id: JobId, *, token: int, before: JobContent, after: JobContent) -> None:
         editing.edit(self._world, job_id, token, before, after)
 
+    def release_struck(self, in_force: Collection[str], limit: int) -> int:
+        return operators.release_struck(self._world, in_force)
+
     def expire(self, limit: int) -> int:
         return operators.expire(self._world)
 

@@ -1,6 +1,6 @@
 """Verbs of operators, on one job or all that match, and the effects of time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
@@ -243,8 +243,18 @@ def run_now(world: World, job: ModelJob) -> Refusal | bool:
         return Refusal.RUNNING
     if job.is_finished:
         return Refusal.FINISHED
-    job.due_at = min(job.due_at, world.now)
+    if job.due_at > world.now:
+        job.due_at = world.now
+        job.hold = None if job.hold is Hold.STRUCK else job.hold
     return True
+
+
+def release_struck(world: World, in_force: Collection[str]) -> int:
+    held = [job for job in world.jobs.values() if job.hold is Hold.STRUCK]
+    freed = [job for job in held if job.rate_limit not in in_force]
+    for job in freed:
+        job.hold = None
+    return len(freed)
 
 
 VERBS: dict[str, Verb] = {

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import Hold, JobStatus
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import (
     Allocation,
@@ -49,7 +49,7 @@ class ReferenceProcs(ReferenceRequests):
             gauges=before.gauges if before else None,
         )
         for job in world.jobs.values():
-            if job.request.kind in pod.kinds:
+            if job.request.kind in pod.kinds and job.hold is not Hold.STRUCK:
                 job.hold, job.may_be_held = None, False
         return PodLease(pod.host_id, epoch)
 

@@ -28,6 +28,7 @@ from forge_jobs.model.progress import LogLine, Progress
 from forge_jobs.model.queues import LimitState, QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.series import FlowSample
+from forge_jobs.model.strikes import name_of
 from forge_jobs.model.transitions import Handover
 
 ZERO = timedelta(0)
@@ -193,6 +194,7 @@ class ModelJob:
             waits_for=tuple(sorted(waits)),
             held_by=tuple(sorted(p for p, state in waits.items() if state is EdgeState.HELD)),
             rate_limit=self.rate_limit if self.cause is Cause.RATE_LIMITED else None,
+            struck_by=name_of(self.rate_limit) if self.cause is Cause.STRUCK else None,
             follow_up=self.follow_up,
             limit_name=request.limit_name,
             limit_key=request.limit_key,

@@ -1,0 +1,21 @@
+"""Jobs that strikes hold are released once their strikes are not in force any more."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.conformance.model.endings import ENDINGS, MARKS
+from tests.conformance.model.program import queue
+from tests.conformance.model.rules.lives import Lives
+
+in_force = st.sets(st.sampled_from(MARKS)).map(sorted)
+
+
+class Strikes(Lives):
+    @rule(name=queue, how=st.sampled_from(["struck", "struck by another"]), many=st.integers(1, 3))
+    def hold_what_is_due(self, name: str, how: str, many: int) -> None:
+        self.stock(name)
+        self.end(self.take(name, self.new_pod(), many, many), ENDINGS[how])
+
+    @rule(marks=in_force)
+    def release_struck(self, marks: list[str]) -> None:
+        self.do("jobs.release_struck", marks, 1_000)
