@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from tests.support.factories import claim_one, enqueue_one, finish, rate_limited, register
@@ -90,3 +91,37 @@ async def test_the_audit_is_exported_as_a_document(caller: httpx.AsyncClient) ->
     answer = await caller.get(unescape(href))
     verbs = [each["verb"] for each in msgspec.json.decode(answer.content)["actions"]]
     assert verbs == ["set_queue"]
+
+
+async def test_a_strike_is_shown_lifted_and_set_again(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    rule = StrikeRule(kind="mail", where='to == "<eve>"', reason="ticket 7")
+    await storage.config.put_strike("no mail", rule, "bob")
+    text = unescape(await page(caller, "/limits"))
+    for shown in ("<b>no mail</b>", 'to == "<eve>"', "ticket 7", ">held<", ">bob<"):
+        assert shown in text, shown
+    assert "Lift no mail" in await page(caller, "/act/lift_strike?name=no+mail")
+    assert "<h1>Done</h1>" in (await caller.post("/act/lift_strike?name=no+mail")).text
+    assert await storage.config.strikes() == []
+    [record] = set(re.findall(r'href="(/audit/\w+)"', await page(caller, "/audit")))
+    await caller.post(f"/act/undo_action?name={record.removeprefix('/audit/')}")
+    [strike] = await storage.config.strikes()
+    assert (strike.rule, strike.by) == (rule, "bob")
+
+
+async def test_who_sees_no_payloads_sees_no_value_of_a_strike(sqlite: Storage) -> None:
+    await sqlite.config.put_strike("s", StrikeRule(where="card == 4711"), "bob")
+    eve = Actor(name="eve", access=Access(payloads=False))
+    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
+        text = await page(client, "/limits")
+    assert "<b>s</b>" in text
+    assert "4711" not in text
+    assert "/act/" not in text
+
+
+async def test_who_sees_some_queues_alone_sees_no_strike(sqlite: Storage) -> None:
+    await sqlite.config.put_strike("s", StrikeRule(kind="mail"), "bob")
+    eve = Actor(name="eve", access=Access(queues=frozenset({"q"})))
+    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
+        assert "<b>s</b>" not in await page(client, "/limits")

@@ -173,7 +173,7 @@ def _back(visit: Visit, meant: Meant) -> str:
         return link(root, "jobs", q=meant.value("q"))
     if meant.deed in POD_DEEDS:
         return link(root, "pods", meant.value("name"))
-    if operation.endswith(("limit", "concurrency")):
+    if operation.endswith(("limit", "concurrency", "strike")):
         return link(root, "limits")
     is_gone = operation.startswith("delete")
     place = "cron" if operation.endswith("schedule") else "queues"

@@ -180,6 +180,15 @@ LIMIT_DEEDS = (
     ),
 )
 
+STRIKE_DEEDS = (
+    Deed(
+        operation="lift_strike",
+        label="Lift",
+        consequence="Jobs that the strike holds are ready, in the order of their queues, and pods "
+        "judge them by the other strikes. An undo is in the record.",
+    ),
+)
+
 CONCURRENCY_DEEDS = (
     Deed(
         operation="set_concurrency",
@@ -250,6 +259,7 @@ _ALL = (
     *QUEUE_DEEDS,
     *SCHEDULE_DEEDS,
     *LIMIT_DEEDS,
+    *STRIKE_DEEDS,
     *CONCURRENCY_DEEDS,
     *POD_DEEDS,
     *ACTION_DEEDS,

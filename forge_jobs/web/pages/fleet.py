@@ -1,7 +1,8 @@
-"""The pages of pods, rate limits and the store."""
+"""The pages of pods, of limits and strikes, and of the store."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from forge_jobs.errors import Forbidden, NotFound, PartlyUnavailable
@@ -11,6 +12,7 @@ from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.progress import JobState
+from forge_jobs.model.strikes import Strike
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.health.examining import examine
 from forge_jobs.operating.health.findings import Finding
@@ -23,12 +25,13 @@ from forge_jobs.web.pages.charts.gauges import (
     span_of_pod,
     usual_runs,
 )
-from forge_jobs.web.pages.deeds import LIMIT_DEEDS, POD_DEEDS, allowed
+from forge_jobs.web.pages.deeds import LIMIT_DEEDS, POD_DEEDS, STRIKE_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.past.views import pods_page_then
 from forge_jobs.web.pages.words import number
 
 _LISTED = 20
+_STRIKES = "forge-jobs strikes list"
 _LIMIT_DEEDS = tuple(each.operation for each in LIMIT_DEEDS)
 _WAIT_FOR_TOKENS = JobFilter(statuses=(JobStatus.PENDING,), causes=(Cause.RATE_LIMITED,))
 
@@ -120,7 +123,7 @@ async def _runs(visit: Visit, workers: Sequence[WorkerState]) -> list[dict[str, 
 
 
 async def limits_page(visit: Visit) -> Shown:
-    """Show all rate limits, their tokens, and the jobs that wait for some."""
+    """Show all limits with the jobs that wait for tokens, and all strikes."""
     limits = (await visit.operator.list_limits()).rate_limits
     at_once = (await visit.operator.list_concurrency()).limits
     waiting = {each.scope: each for each in (await visit.reader.looked()).snapshot.limits}
@@ -133,15 +136,20 @@ async def limits_page(visit: Visit) -> Shown:
     if at_once:
         said += f", {number(len(at_once))} of jobs at once"
     access = visit.actor.access
+    strikes: Sequence[Strike] = ()
+    with suppress(Forbidden):  # They belong to no queue.
+        strikes = (await visit.operator.list_strikes()).strikes
     return Shown(
         template="limits.html",
         title="Limits",
-        commands=("forge-jobs limits list", "forge-jobs limits concurrency"),
+        commands=("forge-jobs limits list", "forge-jobs limits concurrency", _STRIKES),
         values={
             "limits": limits,
             "at_once": at_once,
             "waiting": waiting,
             "jobs": jobs,
+            "strikes": strikes,
+            "may_lift": bool(allowed(access, STRIKE_DEEDS, ("lift_strike",))),
             "headline": f"{len(limits)} rate {noun}{said}",
             "may": {each.operation for each in allowed(access, LIMIT_DEEDS, _LIMIT_DEEDS)},
         },
