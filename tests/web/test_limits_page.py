@@ -118,10 +118,3 @@ async def test_who_sees_no_payloads_sees_no_value_of_a_strike(sqlite: Storage) -
     assert "<b>s</b>" in text
     assert "4711" not in text
     assert "/act/" not in text
-
-
-async def test_who_sees_some_queues_alone_sees_no_strike(sqlite: Storage) -> None:
-    await sqlite.config.put_strike("s", StrikeRule(kind="mail"), "bob")
-    eve = Actor(name="eve", access=Access(queues=frozenset({"q"})))
-    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
-        assert "<b>s</b>" not in await page(client, "/limits")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from forge_jobs.errors import Forbidden, NotFound, PartlyUnavailable
@@ -12,7 +11,6 @@ from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.progress import JobState
-from forge_jobs.model.strikes import Strike
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.health.examining import examine
 from forge_jobs.operating.health.findings import Finding
@@ -136,9 +134,7 @@ async def limits_page(visit: Visit) -> Shown:
     if at_once:
         said += f", {number(len(at_once))} of jobs at once"
     access = visit.actor.access
-    strikes: Sequence[Strike] = ()
-    with suppress(Forbidden):  # They belong to no queue.
-        strikes = (await visit.operator.list_strikes()).strikes
+    strikes = (await visit.operator.list_strikes()).strikes
     return Shown(
         template="limits.html",
         title="Limits",
