@@ -7,12 +7,15 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, ClaimedJob, JobStatus, Line, Unique
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queues import QueueSettings, Retention
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
+    QUEUE,
     SECOND,
     claim,
     dead,
@@ -23,6 +26,7 @@ from tests.support.factories import (
     get_job,
     new_job,
     only,
+    register,
     run_one,
 )
 
@@ -158,6 +162,68 @@ async def test_who_comes_after_a_cancelled_last_job_waits_for_those_before(
     assert await claim_due(storage, lease) == []
     await finish(storage, head, done())
     assert await order_of(storage, lease) == line[2:]
+
+
+@pytest.mark.parametrize("rule", ["wait", "skip"])
+@pytest.mark.parametrize("deleted", [(1,), (1, 2), (2, 1), (3,), (2, 3), (3, 2)])
+async def test_a_deleted_job_lets_none_overtake(
+    storage: Storage, lease: PodLease, rule: str, deleted: tuple[int, ...]
+) -> None:
+    line = await in_line(storage, 4, rule)
+    [head] = await claim_due(storage, lease)
+    for place in deleted:
+        assert (await storage.jobs.delete(only(line[place]))).changed == (line[place],)
+    line += await in_line(storage, 1, rule)
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [
+        job for place, job in enumerate(line) if place not in (0, *deleted)
+    ]
+
+
+async def test_many_deleted_at_once_let_none_overtake(storage: Storage, lease: PodLease) -> None:
+    line = await in_line(storage, 6)
+    [head] = await claim_due(storage, lease)
+    gone = (line[1], line[2], line[4])
+    assert (await storage.jobs.delete(JobFilter(ids=gone))).changed == tuple(sorted(gone))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [line[3], line[5]]
+
+
+async def test_a_job_deleted_before_its_cancel_is_handed_over_lets_none_overtake(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 3)
+    [head] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(line[1]))
+    await storage.jobs.delete(only(line[1]))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [line[2]]
+
+
+async def test_a_job_removed_before_its_cancel_is_handed_over_lets_none_overtake(
+    storage: Storage, clock: ManualClock
+) -> None:
+    kept = QueueSettings(retention=Retention(cancelled=SECOND))
+    await storage.config.ensure_queue(QUEUE, kept)
+    first, middle, last = await in_line(storage, 3)
+    await storage.jobs.cancel(only(middle))
+    clock.advance(120 * SECOND)
+    assert (await storage.jobs.cleanup(100)).removed == 1
+    assert await order_of(storage, await register(storage)) == [first, last]
+
+
+async def test_a_deleted_job_is_passed_by_the_policy_for_a_cancelled_one(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 3, "stop")
+    assert await run_one(storage, lease, done()) == line[0]
+    await tell(storage)
+    await storage.jobs.delete(only(line[1]))
+    assert await claim_due(storage, lease) == []
+    assert await edges_of(storage, line[2]) == {line[1]: EdgeState.HELD}
 
 
 async def test_a_job_that_expires_in_the_middle_lets_none_overtake(

@@ -36,6 +36,18 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         'f"{request.queue}\\n{key}"',
         "key",
     ),
+    _sql(
+        "a deleted job lets the next overtake",
+        "sequences/lines",
+        "            if edge.child_id not in before:\n",
+        "            if False:\n",
+    ),
+    _sql(
+        "a deleted last job is forgotten with all before",
+        "sequences/lines",
+        "        if moved:\n",
+        "        if False:\n",
+    ),
     _redis(
         "a cancelled job lets the next overtake",
         "jobs/children/deliver",
@@ -62,9 +74,21 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _redis(
         "the last job of a sequence is known when it is gone",
-        "lib/jobs/finalize/removal",
+        "lib/jobs/children/inheriting",
         "    redis.call('HDEL', base .. ':sequences', job.sequence)\n",
         "",
+    ),
+    _redis(
+        "a deleted job lets the next overtake",
+        "lib/jobs/children/inheriting",
+        "        come_after(base, child, parents, policy)\n",
+        "",
+    ),
+    _redis(
+        "a deleted last job is forgotten with all before",
+        "lib/jobs/children/inheriting",
+        "    if parents[1] then\n      redis",
+        "    if false then\n      redis",
     ),
     Bug(
         "sequences: a dead head is passed",

@@ -33,7 +33,7 @@ from forge_jobs.storage.sql.jobs.requeue import (
     write_requeued,
     write_restored,
 )
-from forge_jobs.storage.sql.jobs.sequences.lines import forget_last
+from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 from forge_jobs.storage.sql.progress.notes import forget
 
@@ -267,9 +267,9 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
     left = changes.refuse("delete", rows)
     parents = {row.id: _end_of_removed(row.status) for row in left if row.has_children}
+    if parents:
+        leave_lines(tx, list(parents))
     tell_children(tx, parents, removed=True)
-    for portion in portions(parents):
-        forget_last(tx, portion)
     ids = [row.id for row in left]
     forget_edges(tx, ids)
     for portion in portions(ids):

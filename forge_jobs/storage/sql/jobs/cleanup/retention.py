@@ -50,7 +50,7 @@ from forge_jobs.storage.sql.jobs.metrics import (
     fold_latencies,
     hour_of,
 )
-from forge_jobs.storage.sql.jobs.sequences.lines import forget_last
+from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines
 from forge_jobs.storage.sql.progress.notes import forget
 
 KEPT_AT_LEAST = timedelta(minutes=1)
@@ -299,9 +299,9 @@ def _remove(tx: Tx, rows: Sequence[Any]) -> int:
         ids = [row.id for row in rows]
         # A child that was requeued alone may wait for one of them.
         parents = {row.id: JobStatus(row.status) for row in rows if row.has_children}
-        tell_children(tx, parents, removed=True)
         if parents:
-            forget_last(tx, list(parents))
+            leave_lines(tx, list(parents))
+        tell_children(tx, parents, removed=True)
         tx.execute(_REMOVE, {"ids": ids})
         tx.execute(_REMOVE_EDGES, {"ids": ids})
         forget(tx, ids)

@@ -28,12 +28,34 @@ _SET_LAST = (
     update(sequences).where(sequences.c.line == bindparam("of")).values(job_id=bindparam("last"))
 )
 _FORGET = delete(sequences).where(one_of(sequences.c.job_id, "ids"))
-_STATUSES = select(jobs.c.id, jobs.c.status).where(one_of(jobs.c.id, "ids"))
-_LOCKED = _STATUSES.order_by(jobs.c.id).with_for_update(key_share=True)
-_STILL_OPEN = select(edges.c.child_id, edges.c.parent_id).where(
-    one_of(edges.c.child_id, "ids"),
-    edges.c.state.in_(WAITING),
-    edges.c.on_failure.in_(OF_SEQUENCES),
+_LOCKED = (
+    select(jobs.c.id, jobs.c.status)
+    .where(one_of(jobs.c.id, "ids"))
+    .order_by(jobs.c.id)
+    .with_for_update(key_share=True)
+)
+_STILL_OPEN = (
+    select(edges.c.child_id, edges.c.parent_id)
+    .where(
+        one_of(edges.c.child_id, "ids"),
+        edges.c.state.in_(WAITING),
+        edges.c.on_failure.in_(OF_SEQUENCES),
+    )
+    .order_by(edges.c.child_id, edges.c.parent_id)
+)
+_CHILDREN = (
+    select(edges.c.child_id, edges.c.parent_id, edges.c.child_queue, edges.c.on_failure)
+    .where(
+        one_of(edges.c.parent_id, "ids"),
+        edges.c.state.in_(WAITING),
+        edges.c.on_failure.in_(OF_SEQUENCES),
+    )
+    .order_by(edges.c.child_id, edges.c.parent_id)
+)
+_NAMED_LAST = (
+    select(sequences.c.line, sequences.c.job_id)
+    .where(one_of(sequences.c.job_id, "ids"))
+    .order_by(sequences.c.line)
 )
 _INSERT_HANDOVERS = insert(handovers)
 
@@ -65,9 +87,80 @@ def _placed(request: NewJob, line: str, last: dict[str, str]) -> NewJob:
     return msgspec.structs.replace(request, after=(*request.after, edge))
 
 
-def forget_last(tx: Tx, removed: Sequence[str]) -> None:
-    """Forget the sequences of which one of the removed jobs is the last."""
-    tx.execute(_FORGET, {"ids": removed})
+def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
+    """Take jobs that are being removed out of their sequences, before their edges go.
+
+    Those behind come to wait for what the jobs waited for, and so do those that are yet to come.
+    """
+    before, status = _stored_before(tx, removed)
+    if any(before.values()):
+        told = [edge for ids in portions(before) for edge in tx.execute(_CHILDREN, {"ids": ids})]
+        for edge in told:
+            if edge.child_id not in before:
+                child = (edge.child_id, edge.child_queue, edge.on_failure)
+                for parent in before[edge.parent_id]:
+                    _add_edge(tx, child, parent, status[parent])
+        last = [row for ids in portions(before) for row in tx.execute(_NAMED_LAST, {"ids": ids})]
+        moved = [
+            {"of": row.line, "last": _latest(tx, before[row.job_id])}
+            for row in last
+            if before[row.job_id]
+        ]
+        if moved:
+            tx.execute(_SET_LAST, moved)
+    for ids in portions(removed):
+        tx.execute(_FORGET, {"ids": ids})
+
+
+def _stored_before(
+    tx: Tx, removed: Sequence[str]
+) -> tuple[dict[str, list[str]], Mapping[str, str]]:
+    """Return for each of the jobs the stored jobs of its sequence that it waits for, and the
+    statuses of those.
+
+    One that waits for another of the removed jobs waits for what that one waits for.
+    """
+    found = [edge for ids in portions(removed) for edge in tx.execute(_STILL_OPEN, {"ids": ids})]
+    if not found:
+        return {}, {}
+    parents: dict[str, list[str]] = {each: [] for each in removed}
+    for edge in found:
+        parents[edge.child_id].append(edge.parent_id)
+    status = _statuses(tx, {edge.parent_id for edge in found} - parents.keys())
+    before = {each: sorted(_beyond(each, parents) & status.keys()) for each in removed}
+    return before, status
+
+
+def _latest(tx: Tx, places: Sequence[str]) -> str:
+    """Return the job of a sequence that waits for the others."""
+    if len(places) == 1:
+        return places[0]
+    waited_for = {edge.parent_id for edge in tx.execute(_STILL_OPEN, {"ids": places})}
+    return max(set(places) - waited_for or places)
+
+
+def _beyond(start: str, parents: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the first jobs on the way from one to its parents that have no entry themselves."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        job_id = ahead.pop()
+        if job_id not in parents:
+            found.add(job_id)
+        elif job_id not in seen:
+            seen.add(job_id)
+            ahead += parents[job_id]
+    return found
+
+
+def _statuses(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
+    """Lock the jobs, and return the statuses of those that are stored."""
+    return {
+        row.id: row.status
+        for portion in portions(sorted(ids))
+        for row in tx.execute(_LOCKED, {"ids": portion})
+    }
 
 
 def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
@@ -88,20 +181,27 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     ]
     if not found:
         return
-    status: dict[str, str] = {}
-    for portion in portions(sorted({parent for _, parent in found})):
-        status |= {row.id: row.status for row in tx.execute(_LOCKED, {"ids": portion})}
+    status = _statuses(tx, {parent for _, parent in found})
     for one, parent in found:
-        _add_edge(tx, one, parent, JobStatus(status.get(parent, JobStatus.CANCELLED)))
+        told = one.handover
+        child = (told.child_id, told.queue, told.on_failure)
+        _add_edge(tx, child, parent, status.get(parent))
 
 
-def _add_edge(tx: Tx, one: Delivery, parent: str, status: JobStatus) -> None:
-    told, has_ended = one.handover, status in TERMINAL
-    pair = {"child_id": told.child_id, "parent_id": parent, "on_failure": told.on_failure}
-    edge = {**pair, "child_queue": told.queue, "link": TOLD if has_ended else LIVE}
+def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> None:
+    """Let a child wait for one parent more.
+
+    :param child: the id, the queue, and what a failure of the parent means
+    :param found: the status of the parent. None when the parent is gone
+    """
+    child_id, queue, on_failure = child
+    status = JobStatus.CANCELLED if found is None else JobStatus(found)
+    has_ended = status in TERMINAL
+    pair = {"child_id": child_id, "parent_id": parent, "on_failure": on_failure}
+    edge = {**pair, "child_queue": queue, "link": TOLD if has_ended else LIVE}
     is_new = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
     if is_new and has_ended:
-        news = {**pair, "queue": told.queue, "parent_status": status.value}
+        news = {**pair, "queue": queue, "parent_status": status.value}
         tx.execute(_INSERT_HANDOVERS, news)
         tx.wake_handover()
 
@@ -127,9 +227,5 @@ def _lock(tx: Tx, lines: Sequence[str]) -> dict[str, str]:
 
 def _waited_for(tx: Tx, ids: Iterable[str]) -> Mapping[str, str]:
     """Return those of the jobs that are stored, and not done."""
-    return {
-        row.id: row.status
-        for portion in portions(sorted(ids))
-        for row in tx.execute(_LOCKED, {"ids": portion})
-        if row.status != JobStatus.DONE.value
-    }
+    found = _statuses(tx, ids)
+    return {each: status for each, status in found.items() if status != JobStatus.DONE.value}

@@ -1,19 +1,72 @@
--- Edges of sequences, whose parent ended while waiting. Used with jobs, edges, handing, linking.
+-- Edges of sequences, whose parent ended while waiting, or is removed. Used with jobs, edges, handing, linking.
 -- See OF_SEQUENCES in model.edges.
 local OF_SEQUENCES = { wait = true, skip = true, stop = true }
 
--- The child comes to wait for what the parent waited for. Otherwise a cancelled job in the middle would let
--- the next one overtake those before.
-local function inherit(base, job, parent, policy)
-  local flat = OF_SEQUENCES[policy] and read_record('HGETALL', base .. ':waits:' .. parent) or {}
+-- The jobs of the sequence that a job waits for.
+local function before_in_line(base, id)
+  local flat, found = read_record('HGETALL', base .. ':waits:' .. id) or {}, {}
   for index = 1, #flat, 2 do
-    local before, state, of = flat[index], parse_edge(flat[index + 1])
-    if WAITS[state] and OF_SEQUENCES[of] and not read_edge(base, job.id, before) then
+    local state, policy = parse_edge(flat[index + 1])
+    if WAITS[state] and OF_SEQUENCES[policy] then
+      found[#found + 1] = flat[index]
+    end
+  end
+  return found
+end
+
+local function come_after(base, job, parents, policy)
+  for _, before in ipairs(parents) do
+    if before ~= job.id and not read_edge(base, job.id, before) then
       write_edge(base, job.id, before, 'open', policy, 0)
       if job.status == 'blocked' then
         redis.call('HINCRBY', base .. ':j:' .. job.id, 'waits', 1)
       end
       write_link(base, before, 'told', { { job.id, base:match('{(.*)}') .. ' ' .. policy } })
+    end
+  end
+end
+
+-- The child comes to wait for what the parent waited for. Otherwise a cancelled job in the middle would let
+-- the next one overtake those before.
+local function inherit(base, job, parent, policy)
+  if OF_SEQUENCES[policy] then
+    come_after(base, job, before_in_line(base, parent), policy)
+  end
+end
+
+-- Of stored jobs of a sequence the one that waits for the others. nil when there are none.
+local function latest(base, parents)
+  local last
+  for _, one in ipairs(parents) do
+    if not last or read_edge(base, one, last) or not read_edge(base, last, one) and one > last then
+      last = one
+    end
+  end
+  return last
+end
+
+-- Takes a job that is being removed out of its sequence, while the children and edges of the job stand.
+-- Those behind come to wait for what the job waited for, and so do those that are yet to come.
+local function leave_line(base, job)
+  local parents = {}
+  for _, before in ipairs(before_in_line(base, job.id)) do
+    if redis.call('EXISTS', base .. ':j:' .. before) == 1 then
+      parents[#parents + 1] = before
+    end
+  end
+  if parents[1] then
+    for _, name in ipairs(read_record('ZRANGE', base .. ':kin:' .. job.id, 0, -1) or {}) do
+      local child = load(base, string.match(name, '^%S+'))
+      local state, policy = read_edge(base, child and child.id or '', job.id)
+      if WAITS[state] and OF_SEQUENCES[policy] then
+        come_after(base, child, parents, policy)
+      end
+    end
+  end
+  if redis.call('HGET', base .. ':sequences', job.sequence) == job.id then
+    redis.call('HDEL', base .. ':sequences', job.sequence)
+    if parents[1] then
+      redis.call('HSET', base .. ':sequences', job.sequence, latest(base, parents))
     end
   end
 end

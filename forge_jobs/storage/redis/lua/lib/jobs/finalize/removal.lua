@@ -1,4 +1,4 @@
--- Removes a job. Only the timeline stays. Used with jobs, endings and lists.
+-- Removes a job. Only the timeline stays. Used with jobs, endings, lists and inheriting.
 
 local LISTED = {
   blocked = true, pending = true, failed = true, done = true, dead = true, cancelled = true,
@@ -51,13 +51,13 @@ local function remove_job(base, job)
     redis.call('ZREM', base .. ':ended:' .. job.status, id)
   end
   redis.call('ZREM', base .. ':results', id)
+  if job.sequence then
+    leave_line(base, job)
+  end
   if job.kids then
     -- Children that still wait: for a job that has not ended, or that ended before they were requeued.
     tell_children(base, id, ENDED[job.status] and job.status or 'cancelled')
     redis.call('DEL', base .. ':kin:' .. id)
-  end
-  if job.sequence and redis.call('HGET', base .. ':sequences', job.sequence) == id then
-    redis.call('HDEL', base .. ':sequences', job.sequence)
   end
   remove_logs(base, id)
   redis.call('DEL', base .. ':j:' .. id, base .. ':err:' .. id, base .. ':waits:' .. id,
