@@ -124,12 +124,15 @@ def edge_of_requeued(
     """The state of an edge when its child is requeued.
 
     The child waits for a parent that has yet to end. A settled edge stays settled unless its
-    parent runs again.
+    parent runs again. Of a sequence it stays settled then too, as the parent may come behind the
+    child.
 
     :param parent: the parent's status, None when the parent is gone
     :return: None when the child must not run: the parent is gone without success, and the edge
         says ``cancel``, or what this version does not know
     """
+    if on_failure in OF_SEQUENCES and state is EdgeState.SETTLED:
+        return state
     if parent in ACTIVE:
         return EdgeState.OPEN
     if on_failure == "note" and parent is not JobStatus.DONE:

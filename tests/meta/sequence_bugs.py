@@ -2,7 +2,10 @@
 
 from tests.meta.bugs import Bug, Edit
 
-_TESTS = ("tests/conformance/test_sequences.py",)
+_TESTS = (
+    "tests/conformance/test_sequences.py",
+    "tests/conformance/test_requeued_sequences.py",
+)
 _SQL = "forge_jobs/storage/sql/jobs/"
 _LUA = "forge_jobs/storage/redis/lua/"
 
@@ -17,6 +20,59 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
 
 
 SEQUENCE_BUGS: tuple[Bug, ...] = (
+    _sql(
+        "a requeued job runs at its old place",
+        "sequences/returning",
+        "        if self._is_waited_for(job_id) or",
+        "        if True or",
+    ),
+    _sql(
+        "a requeued job always comes last",
+        "sequences/returning",
+        "        if self._is_waited_for(job_id) or",
+        "        if",
+    ),
+    _sql(
+        "the next one is released beside a requeued head",
+        "sequences/returning",
+        '            tx.execute(_NOT_HELD, {"ids": ids})\n',
+        "            pass\n",
+    ),
+    _sql(
+        "a requeued job waits only for the last",
+        "sequences/returning",
+        "found = self._active({self._last[line]}) - {job_id}",
+        "found = {self._last[line]} - {job_id}",
+    ),
+    Bug(
+        "sequences: a requeued job waits again for one that came behind",
+        _TESTS,
+        (
+            Edit(
+                "forge_jobs/model/edges.py",
+                "    if on_failure in OF_SEQUENCES and state is EdgeState.SETTLED:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    _redis(
+        "a requeued job runs at its old place",
+        "lib/jobs/children/returning",
+        "  if not stays then\n",
+        "  if false then\n",
+    ),
+    _redis(
+        "a requeued job always comes last",
+        "lib/jobs/children/returning",
+        "local stays = last == id or active",
+        "local stays = last == id or nil and active",
+    ),
+    _redis(
+        "the next one is released beside a requeued head",
+        "lib/jobs/children/returning",
+        "  no_longer_held(base, id)\n",
+        "",
+    ),
     _sql("a cancelled job lets the next overtake", "deliveries", "    inherit(tx, taken)\n", ""),
     _sql(
         "jobs of a call do not wait for each other",
@@ -27,8 +83,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "the last job stays the first one",
         "sequences/lines",
-        '"last": last[line]}',
-        '"last": ""}',
+        "line: last[line] for line in sorted",
+        'line: "" for line in sorted',
     ),
     _sql(
         "keys of all queues are one sequence",
@@ -45,8 +101,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a deleted last job is forgotten with all before",
         "sequences/lines",
-        "        if moved:\n",
-        "        if False:\n",
+        "        kept = [row for row in last if before[row.job_id]]\n",
+        "        kept = last[:0]\n",
     ),
     _redis(
         "a cancelled job lets the next overtake",
@@ -69,13 +125,13 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "jobs of a call do not wait for each other",
         "lib/jobs/enqueue/sequences",
-        "last[key] = key, job.id",
-        "last[key] = key, last[key] or job.id",
+        "last[key] = job.id",
+        "last[key] = last[key] or job.id",
     ),
     _redis(
         "the last job of a sequence is known when it is gone",
         "lib/jobs/children/inheriting",
-        "    redis.call('HDEL', base .. ':sequences', job.sequence)\n",
+        "    redis.call('HDEL', base .. ':sequences', key)\n",
         "",
     ),
     _redis(

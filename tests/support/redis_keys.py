@@ -421,7 +421,7 @@ def _check_keys(queue: _Queue) -> Iterator[str]:
     held = {job["key"]: each for each, job in keyed if job["status"] in _ACTIVE}
     yield from _same("unique keys", queue.get("unique"), held)
     for key, last in queue.get("sequences").items():
-        if queue.jobs.get(last, {}).get("sequence") != key:
+        if queue.jobs.get(last, {}).get("sequence", "").partition(" ")[2] != key:
             yield f"the last job of the sequence {key!r} is not stored: {last}"
 
 

@@ -138,6 +138,16 @@ sequences = Table(
 )
 Index("forge_sequences_by_job", sequences.c.job_id)
 
+# The stored jobs of sequences, by which those that wait again find their sequence.
+members = Table(
+    "forge_members",
+    metadata,
+    Column("job_id", TEXT, primary_key=True),
+    Column("line", TEXT, nullable=False),
+    Column("on_failure", TEXT, nullable=False),
+    postgresql_with=CHURNED,
+)
+
 queues = Table(
     "forge_queues",
     metadata,

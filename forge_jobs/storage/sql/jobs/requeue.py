@@ -23,6 +23,7 @@ from forge_jobs.storage.sql.jobs.children import (
     lock_linked,
     withdraw_news,
 )
+from forge_jobs.storage.sql.jobs.sequences.returning import Returning
 
 _LOCK = (
     select(jobs.c.id, jobs.c.status)
@@ -104,10 +105,13 @@ class Relinking:
 
     Made before the jobs are locked: parents and children are locked together, in id order, as by
     every write of many jobs.
+
+    :ivar sequences: of the jobs
     """
 
     def __init__(self, tx: Tx, ids: Sequence[str]) -> None:
         self._tx = tx
+        self.sequences = Returning(tx, ids)
         self._edges: Mapping[str, Sequence[Row[Any]]] = edges_of(tx, ids)
         self._parents: dict[str, JobStatus] = {}
         if self._edges:
@@ -190,7 +194,9 @@ def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None
 def _relinked(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> set[str]:
     """Write the edges of jobs that wait again, and return the jobs that wait for others."""
     withdraw_news(tx, (row.id for row in rows if row.has_children))
-    return relinking.relink({row.id for row in rows})
+    relinking.sequences.find_places(rows)
+    waiting = relinking.relink({row.id for row in rows})
+    return relinking.sequences.take_places(waiting)
 
 
 def _key_order(row: JobRow) -> tuple[str, str, JobId]:

@@ -14,7 +14,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.base.lists import one_of, portions
-from forge_jobs.storage.sql.base.tables import edges, handovers, jobs, sequences
+from forge_jobs.storage.sql.base.tables import edges, handovers, jobs, members, sequences
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 
@@ -27,6 +27,7 @@ _LAST = (
 _SET_LAST = (
     update(sequences).where(sequences.c.line == bindparam("of")).values(job_id=bindparam("last"))
 )
+_FORGET_MEMBERS = delete(members).where(one_of(members.c.job_id, "ids"))
 _FORGET = delete(sequences).where(one_of(sequences.c.job_id, "ids"))
 _LOCKED = (
     select(jobs.c.id, jobs.c.status)
@@ -34,7 +35,7 @@ _LOCKED = (
     .order_by(jobs.c.id)
     .with_for_update(key_share=True)
 )
-_STILL_OPEN = (
+STILL_OPEN = (
     select(edges.c.child_id, edges.c.parent_id)
     .where(
         one_of(edges.c.child_id, "ids"),
@@ -43,7 +44,7 @@ _STILL_OPEN = (
     )
     .order_by(edges.c.child_id, edges.c.parent_id)
 )
-_CHILDREN = (
+CHILDREN = (
     select(edges.c.child_id, edges.c.parent_id, edges.c.child_queue, edges.c.on_failure)
     .where(
         one_of(edges.c.parent_id, "ids"),
@@ -66,14 +67,25 @@ def in_line(tx: Tx, requests: Sequence[NewJob]) -> list[NewJob]:
     A job that is done or gone need not be waited for. All else is known at the hand-over.
     """
     lines = {request.id: _line(request) for request in requests if request.sequence is not None}
-    last = _lock(tx, sorted(set(lines.values())))
+    last = lock_last(tx, sorted(set(lines.values())))
     waited_for = _waited_for(tx, {job_id for job_id in last.values() if job_id})
     last = {line: job_id for line, job_id in last.items() if job_id in waited_for}
     placed = [_placed(request, lines.get(request.id, ""), last) for request in requests]
-    now_last = [{"of": line, "last": last[line]} for line in sorted(set(lines.values()))]
-    for portion in portions(now_last):
-        tx.execute(_SET_LAST, list(portion))
+    set_last(tx, {line: last[line] for line in sorted(set(lines.values()))})
+    joined = [
+        {"job_id": one.id, "line": lines[one.id], "on_failure": one.sequence.on_failure}
+        for one in requests
+        if one.sequence is not None
+    ]
+    for portion in portions(joined):
+        tx.execute(tx.flavor.insert_ignore(members), list(portion))
     return placed
+
+
+def set_last(tx: Tx, last: Mapping[str, str]) -> None:
+    """Note the last job of each sequence, by the line, in the order of lines."""
+    for portion in portions({"of": line, "last": job_id} for line, job_id in last.items()):
+        tx.execute(_SET_LAST, list(portion))
 
 
 def _placed(request: NewJob, line: str, last: dict[str, str]) -> NewJob:
@@ -94,22 +106,18 @@ def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
     """
     before, status = _stored_before(tx, removed)
     if any(before.values()):
-        told = [edge for ids in portions(before) for edge in tx.execute(_CHILDREN, {"ids": ids})]
+        told = [edge for ids in portions(before) for edge in tx.execute(CHILDREN, {"ids": ids})]
         for edge in told:
             if edge.child_id not in before:
                 child = (edge.child_id, edge.child_queue, edge.on_failure)
                 for parent in before[edge.parent_id]:
                     _add_edge(tx, child, parent, status[parent])
         last = [row for ids in portions(before) for row in tx.execute(_NAMED_LAST, {"ids": ids})]
-        moved = [
-            {"of": row.line, "last": _latest(tx, before[row.job_id])}
-            for row in last
-            if before[row.job_id]
-        ]
-        if moved:
-            tx.execute(_SET_LAST, moved)
+        kept = [row for row in last if before[row.job_id]]
+        set_last(tx, {row.line: _latest(tx, before[row.job_id]) for row in kept})
     for ids in portions(removed):
         tx.execute(_FORGET, {"ids": ids})
+        tx.execute(_FORGET_MEMBERS, {"ids": ids})
 
 
 def _stored_before(
@@ -120,13 +128,13 @@ def _stored_before(
 
     One that waits for another of the removed jobs waits for what that one waits for.
     """
-    found = [edge for ids in portions(removed) for edge in tx.execute(_STILL_OPEN, {"ids": ids})]
+    found = [edge for ids in portions(removed) for edge in tx.execute(STILL_OPEN, {"ids": ids})]
     if not found:
         return {}, {}
     parents: dict[str, list[str]] = {each: [] for each in removed}
     for edge in found:
         parents[edge.child_id].append(edge.parent_id)
-    status = _statuses(tx, {edge.parent_id for edge in found} - parents.keys())
+    status = statuses(tx, {edge.parent_id for edge in found} - parents.keys())
     before = {each: sorted(_beyond(each, parents) & status.keys()) for each in removed}
     return before, status
 
@@ -135,7 +143,7 @@ def _latest(tx: Tx, places: Sequence[str]) -> str:
     """Return the job of a sequence that waits for the others."""
     if len(places) == 1:
         return places[0]
-    waited_for = {edge.parent_id for edge in tx.execute(_STILL_OPEN, {"ids": places})}
+    waited_for = {edge.parent_id for edge in tx.execute(STILL_OPEN, {"ids": places})}
     return max(set(places) - waited_for or places)
 
 
@@ -154,7 +162,7 @@ def _beyond(start: str, parents: Mapping[str, Sequence[str]]) -> set[str]:
     return found
 
 
-def _statuses(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
+def statuses(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
     """Lock the jobs, and return the statuses of those that are stored."""
     return {
         row.id: row.status
@@ -176,12 +184,13 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     found = [
         (one, edge.parent_id)
         for portion in portions(children)
-        for edge in tx.execute(_STILL_OPEN, {"ids": portion})
+        for edge in tx.execute(STILL_OPEN, {"ids": portion})
         for one in children[edge.child_id]
+        if edge.parent_id != one.handover.child_id
     ]
     if not found:
         return
-    status = _statuses(tx, {parent for _, parent in found})
+    status = statuses(tx, {parent for _, parent in found})
     for one, parent in found:
         told = one.handover
         child = (told.child_id, told.queue, told.on_failure)
@@ -211,7 +220,16 @@ def _line(request: NewJob) -> str:
     return f"{request.queue}\n{key}"
 
 
-def _lock(tx: Tx, lines: Sequence[str]) -> dict[str, str]:
+def lock_known(tx: Tx, lines: Sequence[str]) -> dict[str, str]:
+    """Lock the sequences that have a record, and return the last job of each."""
+    return {
+        row.line: row.job_id
+        for portion in portions(lines)
+        for row in tx.execute(_LAST, {"lines": portion})
+    }
+
+
+def lock_last(tx: Tx, lines: Sequence[str]) -> dict[str, str]:
     """Lock the sequences, in one order in every call, and return the last job of each."""
     found: dict[str, str] = {}
     for portion in portions(lines):
@@ -220,12 +238,12 @@ def _lock(tx: Tx, lines: Sequence[str]) -> dict[str, str]:
             # A row may be removed between the two statements, with the job.
             rows = [{"line": line, "job_id": ""} for line in missing]
             tx.execute(tx.flavor.insert_ignore(sequences), rows)
-            found |= {row.line: row.job_id for row in tx.execute(_LAST, {"lines": list(missing)})}
+            found |= lock_known(tx, missing)
             missing = [line for line in missing if line not in found]
     return found
 
 
 def _waited_for(tx: Tx, ids: Iterable[str]) -> Mapping[str, str]:
     """Return those of the jobs that are stored, and not done."""
-    found = _statuses(tx, ids)
+    found = statuses(tx, ids)
     return {each: status for each, status in found.items() if status != JobStatus.DONE.value}

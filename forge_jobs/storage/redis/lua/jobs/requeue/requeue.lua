@@ -1,11 +1,11 @@
 -- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come after
 -- jobs that have yet to end. request: as visit takes one, and per job with edges a plan, see relinking.lua.
 -- A job whose edges are not those of the plan stays: 'again'.
--- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing relinking
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking inheriting returning
 local plans
 
 local function start_anew(base, job, edges)
-  local key, open = base .. ':j:' .. job.id, relink(base, job, edges)
+  local key, open = base .. ':j:' .. job.id, relink_in_line(base, job, edges)
   leave(base, job)
   set_status(base, job, open > 0 and 'blocked' or 'pending')
   job.run_at, job.crashes = now, 0

@@ -1,6 +1,6 @@
 -- Takes cancels back: jobs wait again as they did before. request: as visit takes one, and per job with
 -- edges or children a plan, see relinking.lua. A job that is not as planned stays: 'again'.
--- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing relinking
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking inheriting returning
 local plans
 
 -- The time that the job waits for, also when the clock is set back. Of an enqueue that was due at once the
@@ -13,7 +13,7 @@ local function keep_time(key, job)
 end
 
 local function go_on(base, job, edges)
-  local key, open = base .. ':j:' .. job.id, relink(base, job, edges)
+  local key, open = base .. ':j:' .. job.id, relink_in_line(base, job, edges)
   leave(base, job)
   set_status(base, job, open > 0 and 'blocked' or 'pending')
   keep_time(key, job)

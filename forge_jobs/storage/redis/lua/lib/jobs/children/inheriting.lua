@@ -2,6 +2,11 @@
 -- See OF_SEQUENCES in model.edges.
 local OF_SEQUENCES = { wait = true, skip = true, stop = true }
 
+-- The policy and the key of the sequence of a job.
+local function sequence_of(job)
+  return string.match(job.sequence, '^(%S+) (.*)$')
+end
+
 -- The jobs of the sequence that a job waits for.
 local function before_in_line(base, id)
   local flat, found = read_record('HGETALL', base .. ':waits:' .. id) or {}, {}
@@ -63,10 +68,11 @@ local function leave_line(base, job)
       end
     end
   end
-  if redis.call('HGET', base .. ':sequences', job.sequence) == job.id then
-    redis.call('HDEL', base .. ':sequences', job.sequence)
+  local _, key = sequence_of(job)
+  if redis.call('HGET', base .. ':sequences', key) == job.id then
+    redis.call('HDEL', base .. ':sequences', key)
     if parents[1] then
-      redis.call('HSET', base .. ':sequences', job.sequence, latest(base, parents))
+      redis.call('HSET', base .. ':sequences', key, latest(base, parents))
     end
   end
 end

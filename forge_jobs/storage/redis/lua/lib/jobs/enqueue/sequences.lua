@@ -1,5 +1,5 @@
 -- Sequences: hash 'sequences' of key -> the last job, as long as that job is stored. The field 'sequence'
--- of a job is the key. Used with jobs, endings, handing, linking.
+-- of a job is the policy and the key. Used with jobs, endings, handing, linking.
 
 -- Puts new jobs in line: each waits for the job before, by an edge like any other. A job that is done or
 -- gone need not be waited for. Answers the links to write once the jobs are stored.
@@ -20,7 +20,7 @@ local function put_in_line(base, jobs)
         job.parents = parents
         links[#links + 1] = { before, 'left', { { job.id, base:match('{(.*)}') .. ' ' .. policy } } }
       end
-      job.sequence, last[key] = key, job.id
+      last[key] = job.id
     end
   end
   for key, id in pairs(last) do

@@ -1,0 +1,79 @@
+-- Jobs of a sequence that wait again after they had ended. One that another job still waits for, or that was
+-- the last, stays in place. Any other goes to the end of the line. Used with inheriting and relinking.
+
+-- Returns the jobs of the sequence that wait for the job.
+local function behind_in_line(base, id)
+  local found = {}
+  for _, name in ipairs(read_record('ZRANGE', base .. ':kin:' .. id, 0, -1) or {}) do
+    local child = string.match(name, '^%S+')
+    local state, policy = read_edge(base, child, id)
+    if WAITS[state] and OF_SEQUENCES[policy] then
+      found[#found + 1] = child
+    end
+  end
+  return found
+end
+
+-- Returns the first jobs from these on that have yet to end, by way of those that ended while waiting.
+local function active(base, ahead, next_of)
+  local seen, found = {}, {}
+  while ahead[1] do
+    local id = table.remove(ahead)
+    local status = not seen[id] and redis.call('HGET', base .. ':j:' .. id, 'status')
+    seen[id] = true
+    if ENDED[status] then
+      for _, each in ipairs(next_of(base, id)) do
+        ahead[#ahead + 1] = each
+      end
+    elseif status then
+      found[#found + 1] = id
+    end
+  end
+  return found
+end
+
+-- The next one waits for the end of the job, and no operator can release it beside the job.
+local function no_longer_held(base, id)
+  for _, child in ipairs(behind_in_line(base, id)) do
+    write_edge(base, child, id, 'open', select(2, read_edge(base, child, id)))
+  end
+end
+
+-- Leaves the place of a job that is to come last. Returns how many edges have settled by that.
+local function leave_place(base, id)
+  local parents = before_in_line(base, id)
+  for _, parent in ipairs(parents) do
+    write_edge(base, id, parent, 'settled', select(2, read_edge(base, id, parent)))
+  end
+  return #parents
+end
+
+-- Waits for the jobs. Returns how many edges more have not settled.
+local function wait_for(base, job, parents)
+  local policy, added = sequence_of(job), 0
+  for _, parent in ipairs(parents) do
+    local state, of, seq = read_edge(base, job.id, parent)
+    added = added + (WAITS[state] and 0 or 1)
+    write_edge(base, job.id, parent, 'open', of or policy, seq or 0)
+    write_link(base, parent, 'left', { { job.id, base:match('{(.*)}') .. ' ' .. policy } })
+  end
+  return added
+end
+
+-- Writes the edges of a job that waits again. Returns how many have not settled.
+local function relink_in_line(base, job, edges)
+  if not (job.sequence and ENDED[job.status]) then
+    return relink(base, job, edges)
+  end
+  local id, _, key = job.id, sequence_of(job)
+  local last = redis.call('HGET', base .. ':sequences', key) or id
+  local stays = last == id or active(base, behind_in_line(base, id), behind_in_line)[1]
+  local parents = active(base, stays and before_in_line(base, id) or { last }, before_in_line)
+  local open = relink(base, job, edges)
+  no_longer_held(base, id)
+  if not stays then
+    open = open - leave_place(base, id)
+  end
+  redis.call('HSET', base .. ':sequences', key, stays and last or id)
+  return open + wait_for(base, job, parents)
+end

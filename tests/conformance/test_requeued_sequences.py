@@ -1,0 +1,168 @@
+"""Members of sequences that wait again: none runs beside another of its key, or waits for ever."""
+
+import pytest
+
+from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.filters import JobFilter, Refusal
+from forge_jobs.model.jobs import JobStatus, Line
+from forge_jobs.model.processes import PodLease
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import dead, done, enqueue_one, finish, get_job, new_job, only, run_one
+from tests.support.lines import claim_due, edges_of, in_line, order_of, tell
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_dead_job_that_was_skipped_comes_last(storage: Storage, lease: PodLease) -> None:
+    line = await in_line(storage, 4, "skip")
+    assert await run_one(storage, lease, dead()) == line[0]
+    [running] = await claim_due(storage, lease)
+    assert (await storage.jobs.requeue(only(line[0]))).changed == (line[0],)
+    assert await claim_due(storage, lease) == []
+    line += await in_line(storage, 1, "skip")
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [*line[2:4], line[0], line[4]]
+
+
+async def test_a_dead_job_runs_at_once_where_all_others_have_ended(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 2, "skip")
+    assert await run_one(storage, lease, dead()) == line[0]
+    assert await order_of(storage, lease) == [line[1]]
+    await storage.jobs.requeue(only(line[0]))
+    line += await in_line(storage, 1)
+    assert await order_of(storage, lease) == [line[0], line[2]]
+
+
+async def test_a_cancelled_job_that_was_passed_comes_last(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 3)
+    await storage.jobs.cancel(only(line[1]))
+    [running] = await claim_due(storage, lease)
+    assert (await storage.jobs.requeue(only(line[1]))).changed == (line[1],)
+    assert await claim_due(storage, lease) == []
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [line[2], line[1]]
+
+
+@pytest.mark.parametrize("rule", ["wait", "skip", "stop"])
+@pytest.mark.parametrize("verb", ["requeue", "restore"])
+async def test_a_cancel_that_no_job_knows_of_is_taken_back_in_place(
+    storage: Storage, lease: PodLease, rule: str, verb: str
+) -> None:
+    line = await in_line(storage, 3, rule)
+    for place in (1, 2):
+        await storage.jobs.cancel(only(line[place]))
+    for place in (1, 2) if verb == "restore" else (1,):
+        outcome = await getattr(storage.jobs, verb)(only(line[place]))
+        assert outcome.changed == (line[place],)
+    assert await order_of(storage, lease) == line[: 3 if verb == "restore" else 2]
+
+
+async def test_a_restored_last_job_waits_for_those_before(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 3, "skip")
+    [running] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(line[1]))
+    await storage.jobs.cancel(only(line[2]))
+    assert (await storage.jobs.restore(only(line[2]))).changed == (line[2],)
+    assert await claim_due(storage, lease) == []
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [line[2]]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_several_come_last_in_their_order(
+    storage: Storage, lease: PodLease, at_once: bool
+) -> None:
+    line = await in_line(storage, 4, "skip")
+    for place in range(4):
+        assert await run_one(storage, lease, dead()) == line[place]
+        await tell(storage)
+    if at_once:
+        await storage.jobs.requeue(JobFilter(ids=tuple(line[:3])))
+        assert await order_of(storage, lease) == line[:3]
+    else:
+        for place in (2, 0, 3):
+            await storage.jobs.requeue(only(line[place]))
+        assert await order_of(storage, lease) == [line[2], line[0], line[3]]
+
+
+async def test_one_that_is_waited_for_keeps_its_place_before_another_that_does_not(
+    storage: Storage, lease: PodLease
+) -> None:
+    passed = await in_line(storage, 1, "skip")
+    head = await in_line(storage, 1, "skip")
+    behind = await in_line(storage, 2, "stop")
+    for job in (*passed, *head):
+        assert await run_one(storage, lease, dead()) == job
+        await tell(storage)
+    await storage.jobs.requeue(only(passed[0]))
+    assert await claim_due(storage, lease) == []
+    await storage.jobs.requeue(only(head[0]))
+    assert await order_of(storage, lease) == [*head, *behind, *passed]
+
+
+async def test_the_next_one_is_not_released_beside_a_requeued_head(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 2)
+    assert await run_one(storage, lease, dead()) == line[0]
+    await tell(storage)
+    await storage.jobs.requeue(only(line[0]))
+    [running] = await claim_due(storage, lease)
+    refused = await storage.jobs.release_held(only(line[1]))
+    assert refused.refused == {line[1]: Refusal.WAITING}
+    assert await edges_of(storage, line[1]) == {line[0]: EdgeState.OPEN}
+    assert await claim_due(storage, lease) == []
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [line[1]]
+
+
+async def test_a_requeued_head_that_was_passed_by_a_release_comes_last(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 3)
+    assert await run_one(storage, lease, dead()) == line[0]
+    await tell(storage)
+    await storage.jobs.release_held(only(line[1]))
+    [running] = await claim_due(storage, lease)
+    await storage.jobs.requeue(only(line[0]))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [line[2], line[0]]
+
+
+async def test_a_cancelled_job_between_two_that_come_back_makes_no_circle(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = await in_line(storage, 4, "stop")
+    for job in line:
+        await storage.jobs.cancel(only(job))
+    await storage.jobs.requeue(only(line[2]))
+    await storage.jobs.requeue(only(line[0]))
+    await storage.jobs.requeue(only(line[3]))
+    ran = await order_of(storage, lease)
+    assert sorted(ran) == sorted([line[0], line[2], line[3]])
+
+
+async def test_a_job_that_is_tried_again_keeps_its_place(storage: Storage, lease: PodLease) -> None:
+    other = await enqueue_one(storage, sequence=Line("other"))
+    line = await in_line(storage, 2)
+    await storage.jobs.cancel(only(other))
+    await storage.jobs.requeue(JobFilter(ids=(other, *line)))
+    [first, second] = await claim_due(storage, lease)
+    assert {first.claim.job_id, second.claim.job_id} == {other, line[0]}
+    assert (await get_job(storage, line[1])).status is JobStatus.BLOCKED
+
+
+async def test_jobs_of_no_sequence_are_as_before(storage: Storage, lease: PodLease) -> None:
+    job = new_job()
+    await storage.jobs.enqueue([job])
+    assert await run_one(storage, lease, dead()) == job.id
+    await storage.jobs.requeue(only(job.id))
+    assert await storage.jobs.parents([job.id]) == {}
+    assert await order_of(storage, lease) == [job.id]
