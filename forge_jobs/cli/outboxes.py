@@ -1,10 +1,13 @@
 """Relays the outbox of a deployment: in a worker, and once by command."""
 
+from collections.abc import Mapping
+
 import anyio
 
 from forge_jobs.clients.outbox.outbox import Outbox
 from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.config import Deployment
+from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
@@ -19,6 +22,7 @@ class OutboxOpener:
         self._url = url
         self._name = name
         self._opened = opened
+        self._outbox: Outbox | None = None
 
     async def __call__(self) -> Outbox:
         """Open the outbox.
@@ -27,7 +31,15 @@ class OutboxOpener:
         """
         here = await open_storage(self._url)
         self._opened.append(here)
-        return Outbox(here, self._opened[0], name=self._name)
+        self._outbox = Outbox(here, self._opened[0], name=self._name)
+        return self._outbox
+
+    async def states(self) -> Mapping[str, OutboxState]:
+        """Return the state of the outbox by the name of the destination, none before it is open.
+
+        :raises StorageError: the database is away
+        """
+        return {} if self._outbox is None else {self._name: await self._outbox.state()}
 
 
 def relay_all(deployment: Deployment, to: str, name: str) -> OutboxReport:

@@ -151,7 +151,9 @@ class _Worker:
             if url := self._deployment.outbox:
                 from forge_jobs.cli.outboxes import OutboxOpener
 
-                runtime.with_outbox(OutboxOpener(url, self._deployment.outbox_name, opened))
+                opener = OutboxOpener(url, self._deployment.outbox_name, opened)
+                runtime.with_outbox(opener)
+                self._metrics.watch(opener.states)
             # Objects made so far stay for good. Each full collection would look through
             # all of them, and meanwhile no handler runs.
             gc.collect()

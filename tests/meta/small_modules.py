@@ -17,7 +17,6 @@ REASONS = {
         "cli/commands/operating/store",
     ],
     "a page or an address, found by its name": [
-        "cli/metrics",
         "web/health",
         "web/metrics",
         "web/pages/job/columns",

@@ -57,6 +57,7 @@ class _Collector:
         yield self._pods()
         yield self._problems()
         yield from self._objectives()
+        yield from self._outboxes()
 
     def _flow(self) -> Iterator[Metric]:
         for name, help in _FLOW.items():
@@ -122,6 +123,16 @@ class _Collector:
                 burn.add_metric((each.queue, window), rate)
         yield from (met, left, burn, pods)
 
+    def _outboxes(self) -> Iterator[Metric]:
+        waiting = _of_outbox("waiting", "Jobs of the outbox that wait for their destination.")
+        aside = _of_outbox("set_aside", "Jobs that the destination refuses, for a person to mend.")
+        oldest = _of_outbox("oldest_seconds", "Age of the oldest job that waits, 0 without one.")
+        for name, state in sorted(self._scrape.outboxes.items()):
+            waiting.add_metric((name,), state.waiting)
+            aside.add_metric((name,), state.set_aside)
+            oldest.add_metric((name,), state.oldest.total_seconds() if state.oldest else 0.0)
+        yield from (waiting, aside, oldest)
+
     def _problems(self) -> Metric:
         labels = ("code", "severity")
         text = "What is wrong, as 'forge-jobs problems' lists, at most a minute old."
@@ -143,6 +154,10 @@ def _by_outcome(name: str, text: str, totals: list[FlowTotal]) -> Metric:
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"forge_jobs_{name}", text, labels=("queue", *labels))
+
+
+def _of_outbox(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forge_jobs_outbox_{name}", text, labels=("destination",))
 
 
 def _histogram(name: str, text: str) -> HistogramMetricFamily:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.model.looks import FleetLook
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
@@ -30,6 +31,8 @@ class Scrape(Struct, frozen=True, kw_only=True):
     totals: Sequence[FlowTotal]
     problems: Sequence[Problem]
     objectives: Sequence[ObjectiveView] = ()
+    outboxes: Mapping[str, OutboxState] = {}
+    """Outboxes that this program relays, by the name of the destination."""
 
     @property
     def live_pods(self) -> list[PodState]:
