@@ -9,11 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from forge_jobs.errors import Locked
+from forge_jobs.model.filters import Refusal
 from forge_jobs.model.jobs import Line
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.storage.protocols import Storage
 from tests.support.callers import by
-from tests.support.factories import QUEUE, done, new_job, only, register, run_one
+from tests.support.factories import QUEUE, dead, done, new_job, only, register, run_one
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +39,22 @@ async def test_an_open_transaction_delays_only_its_own_key(
             await storage.jobs.enqueue([same])
     await storage.jobs.enqueue([same])
     assert await storage.jobs.parents([same.id]) == {same.id: (mine.id,)}
+
+
+async def test_an_open_transaction_delays_requeues_of_its_own_key(
+    storage: Storage, engine: AsyncEngine
+) -> None:
+    lease = await register(storage)
+    mine, other = (new_job(sequence=Line(key)) for key in ("k", "other"))
+    await storage.jobs.enqueue([mine, other])
+    for _ in range(2):
+        await run_one(storage, lease, dead())
+    async with engine.begin() as connection:
+        await storage.jobs.enqueue([new_job(sequence=Line("k"))], connection=connection)
+        assert (await storage.jobs.requeue(only(other.id))).changed == (other.id,)
+        outcome = await storage.jobs.requeue(only(mine.id))
+        assert outcome.refused == {mine.id: Refusal.LOCKED}
+    assert (await storage.jobs.requeue(only(mine.id))).changed == (mine.id,)
 
 
 async def test_who_waits_for_an_open_transaction_comes_behind_it(
