@@ -97,6 +97,22 @@ async def test_of_each_key_as_many_jobs_run_as_the_limit_says(
     assert not await claim(storage, lease, limit=50)
 
 
+async def test_a_job_that_comes_while_its_key_is_full_waits(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    first = await store(storage, "a")
+    [running] = await claim(storage, lease, limit=2)
+    second = await store(storage, "a")
+    assert not await claim(storage, lease, limit=2)
+    assert await exchanged(storage, lease, running)
+    jobs = await storage.jobs.get([first, second])
+    assert [jobs[each].status for each in (first, second)] == [
+        JobStatus.DONE,
+        JobStatus.IN_PROGRESS,
+    ]
+
+
 async def test_jobs_of_a_key_start_in_the_order_of_the_queue(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

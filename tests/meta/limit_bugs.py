@@ -69,15 +69,15 @@ LIMIT_BUGS = [
     _bug(
         "jobs on hold become ready in another order",
         f"{_SQL}hot/permits",
-        "    .order_by(jobs.c.priority, jobs.c.run_at, jobs.c.id)\n",
-        "    .order_by(jobs.c.priority, jobs.c.run_at.desc(), jobs.c.id)\n",
+        "    ORDER BY priority, run_at, id\n    LIMIT :count",
+        "    ORDER BY priority, run_at DESC, id\n    LIMIT :count",
         "jobs_of_a_key_start_in_the_order_of_the_queue",
     ),
     _bug(
         "an expired job takes the place of the next one",
         f"{_SQL}hot/permits",
-        "        text(PARKED),\n        _unexpired,\n",
-        "        text(PARKED),\n",
+        "{PARKED} AND {_UNEXPIRED}\n",
+        "{PARKED}\n",
         "expired_jobs_on_hold_take_no_place",
     ),
     _bug(
@@ -90,22 +90,22 @@ LIMIT_BUGS = [
     _bug(
         "an end that opens a key wakes no pod",
         f"{_SQL}base/transaction",
-        "            self.wake_queues(self.write_freed())\n",
-        "            self.write_freed()\n",
+        "        self.wake_queues(queue for queue, *_ in self.freed)\n",
+        "",
         "whatever_makes_room_wakes_the_queue",
     ),
     _bug(
         "a job of a full key stays in the index of ready jobs",
         f"{_SQL}hot/permits",
-        '        self._tx.execute(_PARK, {"ids": list(ids)})\n',
+        '        self._tx.rows(_PARK, {"ids": _listed(list(ids))})\n',
         "",
         "jobs_of_a_full_key_wait_on_hold_and_others_pass",
     ),
     _bug(
         "a limit counts over all queues",
         f"{_SQL}hot/permits",
-        '_OF_KEY = """queue = :queue AND limit_name',
-        '_OF_KEY = """:queue = :queue AND limit_name',
+        '_OF_KEY = "queue = :queue AND limit_name',
+        '_OF_KEY = ":queue = :queue AND limit_name',
         "a_limit_counts_within_its_queue",
     ),
     Bug(
@@ -150,6 +150,13 @@ LIMIT_BUGS = [
         _EACH,
         "postgres",
     ),
+    _bug(
+        "an end of the call of a claim opens nothing",
+        f"{_SQL}base/transaction",
+        "            del self.freed[key]\n",
+        "            del self.freed[key]\n        found = []\n",
+        "the_exchange_that_ends_a_job_claims_the_next_one",
+    ),
     _step(
         "claims of a queue do not wait for each other",
         "    PERFORM pg_advisory_xact_lock(queue_lock);\n",
@@ -166,7 +173,7 @@ LIMIT_BUGS = [
         "running jobs are not counted",
         "                CASE WHEN turn = 1 THEN at_most - (",
         "                CASE WHEN turn = 1 THEN at_most - 0 * (",
-        "a_raised_limit_lets_the_next_jobs_run_and_a_lowered_one_stops_none",
+        "a_job_that_comes_while_its_key_is_full_waits",
     ),
     _step(
         "claims of one call do not count",

@@ -137,8 +137,6 @@ class Tx:
         self._topics: dict[str, None] = {}
         self.freed: dict[Key, None] = {}
         """Keys of limits of which claims have ended. See :meth:`free`."""
-        self.opened: frozenset[str] = frozenset()
-        """Queues with keys that this transaction has written for the next claims."""
 
     now = _Now()
     """The store's time in microseconds, the same for the whole call."""
@@ -189,14 +187,19 @@ class Tx:
         if isinstance(limit_name, str) and isinstance(limit_key, str):
             self.freed[queue, limit_name, limit_key] = None
 
-    def write_freed(self) -> frozenset[str]:
-        """Write what was freed so far, for the next claims, and return the queues."""
-        freed, self.freed = self.freed, {}
-        if freed:
-            names = ("queue", "limit_name", "limit_key")
-            self.put(_ADD_OPENING, [dict(zip(names, key, strict=True)) for key in freed])
-        self.opened |= {queue for queue, *_ in freed}
-        return frozenset(queue for queue, *_ in freed)
+    def take_freed(self, queue: str) -> list[Key]:
+        """Return what was freed in the queue so far, for a claim of the same transaction."""
+        found = [key for key in self.freed if key[0] == queue]
+        for key in found:
+            del self.freed[key]
+        return found
+
+    def _write_freed(self) -> None:
+        """Write what was freed for the next claims, and wake them."""
+        names = ("queue", "limit_name", "limit_key")
+        self.put(_ADD_OPENING, [dict(zip(names, key, strict=True)) for key in self.freed])
+        self.wake_queues(queue for queue, *_ in self.freed)
+        self.freed.clear()
 
     def wake_queue(self, queue: str) -> None:
         """Wake waiters of the queue, which may have due work."""
@@ -232,7 +235,7 @@ class Tx:
         """Write the collected counts and signals. Return the raised topics with their sequence
         numbers."""
         if self.freed:
-            self.wake_queues(self.write_freed())
+            self._write_freed()
         if self._counts:
             self._write_counts()
         return self.flavor.signal(self, list(self._topics)) if self._topics else []

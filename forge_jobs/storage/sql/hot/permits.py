@@ -1,4 +1,5 @@
-"""Jobs of limits: those that a claim may take, and those on hold until a job of their key ends.
+"""Jobs of limits on SQLite: those that a claim may take, and those on hold until one of their key
+ends.
 
 The jobs in progress are what counts, so nothing has to be given back when a claim ends. A claim
 that meets a job whose key is full puts the job on hold, out of the index that claims follow. The
@@ -6,8 +7,8 @@ end of a claim adds the key to the openings of the queue, and the next claim mak
 the key ready as there is room, in the order of the queue. An opening stays while the key has room
 and jobs on hold. So a job that was made ready may go without a claim, and keeps no other waiting.
 
-Claims of a queue with limits hold a lock of the queue. Ends do not wait for that lock: an end that
-a claim does not see yet adds an opening that the next claim sees.
+SQLite has one writer. So an end in the transaction of a claim needs no opening: the claim gets the
+key from the end. On Postgres the function ``forge_claim_within_limits`` does the same.
 """
 
 from collections import defaultdict
@@ -15,13 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, insert, or_, select, text, update
+from sqlalchemy import insert
 
-from forge_jobs.model.jobs import Hold
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.lists import one_of
-from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, READY, jobs, limits, openings
-from forge_jobs.storage.sql.base.transaction import Key, Tx
+from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, READY, openings
+from forge_jobs.storage.sql.base.transaction import HotStatement, Key, Tx
 
 MOST_PARKED = 1000
 """About so many jobs one claim puts on hold, or looks at to do so."""
@@ -29,65 +28,56 @@ MOST_PARKED = 1000
 _MOST_OPENINGS = 500
 _ANY = 2**62
 
-_now: Any = bindparam("now")
-_unexpired = or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > _now)
-_LIMITS = select(limits.c.name, limits.c.at_most).where(limits.c.queue == bindparam("queue"))
-_OPENINGS = (
-    select(openings.c.id, openings.c.limit_name, openings.c.limit_key)
-    .where(openings.c.queue == bindparam("queue"))
-    .order_by(openings.c.id)
-    .limit(_MOST_OPENINGS)
+_UNEXPIRED = "(expires_at IS NULL OR expires_at > :now)"
+_LIMITS = HotStatement.of("SELECT name, at_most FROM forge_limits WHERE queue = :queue")
+_OPENINGS = HotStatement.of(f"""
+    SELECT id, limit_name, limit_key FROM forge_openings
+    WHERE queue = :queue
+    ORDER BY id
+    LIMIT {_MOST_OPENINGS}
+""")
+_CLOSE = HotStatement.of(
+    "DELETE FROM forge_openings WHERE id IN (SELECT value FROM json_each(:ids))"
 )
-_CLOSE = delete(openings).where(one_of(openings.c.id, "ids"))
-_ADD = insert(openings)
-_OF_KEY = """queue = :queue AND limit_name = given.name AND limit_key = given.key"""
-_STATES = f"""
+_ADD = HotStatement(insert(openings))
+_ANY_PARKED = HotStatement.of(
+    f"SELECT 1 AS found FROM forge_jobs WHERE queue = :queue AND {PARKED} LIMIT 1"
+)
+_OF_KEY = "queue = :queue AND limit_name = given.name AND limit_key = given.key"
+_STATES = HotStatement.of(f"""
     SELECT given.name, given.key,
         (
             SELECT count(*) FROM forge_jobs WHERE {_OF_KEY} AND {CLAIMED} AND limit_name IS NOT NULL
         ) AS used,
         EXISTS (SELECT 1 FROM forge_jobs WHERE {_OF_KEY} AND {PARKED}) AS is_parked
-    FROM ({{given}}) AS given
-"""
-_GIVEN = {
-    "sqlite": """
+    FROM (
         SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS key
         FROM json_each(:keys)
-    """,
-    "postgresql": """
-        SELECT value ->> 0 AS name, value ->> 1 AS key
-        FROM json_array_elements(CAST(:keys AS json)) AS listed (value)
-    """,
-}
-_STATES_OF = {name: text(_STATES.format(given=given)) for name, given in _GIVEN.items()}
-_FIRST = (
-    select(jobs.c.id)
-    .where(
-        jobs.c.queue == bindparam("queue"),
-        jobs.c.limit_name == bindparam("name"),
-        jobs.c.limit_key == bindparam("key"),
-        text(PARKED),
-        _unexpired,
-    )
-    .order_by(jobs.c.priority, jobs.c.run_at, jobs.c.id)
-    .limit(bindparam("count"))
-    .with_for_update(key_share=True, skip_locked=True)
-)
-_RELEASE = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=None)
-_PARK = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=Hold.LIMIT.value)
-_DUE = (
-    select(jobs.c.id, jobs.c.limit_name, jobs.c.limit_key)
-    .where(
-        jobs.c.queue == bindparam("queue"),
-        jobs.c.priority == bindparam("level"),
-        jobs.c.run_at <= _now,
-        text(READY),
-        _unexpired,
-    )
-    .order_by(jobs.c.run_at, jobs.c.id)
-    .limit(MOST_PARKED)
-    .with_for_update(key_share=True, skip_locked=True)
-)
+    ) AS given
+""")
+_FIRST = HotStatement.of(f"""
+    SELECT id FROM forge_jobs
+    WHERE queue = :queue AND limit_name = :name AND limit_key = :key AND {PARKED} AND {_UNEXPIRED}
+    ORDER BY priority, run_at, id
+    LIMIT :count
+""")
+_HOLD = """
+    UPDATE forge_jobs SET hold = {hold} WHERE id IN (SELECT value FROM json_each(:ids))
+"""
+_RELEASE = HotStatement.of(_HOLD.format(hold="NULL"))
+_PARK = HotStatement.of(_HOLD.format(hold="'limit'"))
+_DUE = HotStatement.of(f"""
+    SELECT id, limit_name, limit_key FROM forge_jobs
+    WHERE queue = :queue AND priority = :level AND run_at <= :now AND {READY} AND {_UNEXPIRED}
+    ORDER BY run_at, id
+    LIMIT {MOST_PARKED}
+""")
+_encode = msgspec.json.encode
+
+
+def are_parked(tx: Tx, queue: str) -> bool:
+    """Return whether any job of the queue is on hold for a limit."""
+    return bool(tx.rows(_ANY_PARKED, {"queue": queue}))
 
 
 class Limited(NamedTuple):
@@ -100,12 +90,16 @@ class Limited(NamedTuple):
 
 
 class Permits:
-    """The limits of a queue as one claim knows them. The claim holds the lock.
+    """The limits of a queue as one claim knows them.
 
     :param wanted: how many jobs the claim may take
+    :param freed: keys of which the transaction has ended jobs
+    :param is_opened: earlier transactions have left openings
     """
 
-    def __init__(self, tx: Tx, queue: str, wanted: int) -> None:
+    def __init__(
+        self, tx: Tx, queue: str, wanted: int, freed: Iterable[Key] = (), *, is_opened: bool = False
+    ) -> None:
         self.admitted: dict[str, Key] = {}
         """Jobs that may be taken."""
         self.parked: set[str] = set()
@@ -113,7 +107,7 @@ class Permits:
         self._tx = tx
         self._queue = queue
         self._wanted = wanted
-        found = tx.execute(_LIMITS, {"queue": queue})
+        found = tx.rows(_LIMITS, {"queue": queue})
         # A number that cannot be read holds nothing back.
         self._at_most = {row.name: number_or(row.at_most, _ANY) for row in found}
         self._left: dict[Key, int] = {}
@@ -121,35 +115,40 @@ class Permits:
         self._opened: set[Key] = set()
         self._ready: set[str] = set()
         self._kept: set[Key] = set()
-        self._open_up()
-
-    def _open_up(self) -> None:
-        """Make jobs ready whose keys have room since the last claim."""
         by_key: defaultdict[Key, list[int]] = defaultdict(list)
-        for row in self._tx.execute(_OPENINGS, {"queue": self._queue}):
-            by_key[self._queue, row.limit_name, row.limit_key].append(row.id)
+        for row in tx.rows(_OPENINGS, {"queue": queue}) if is_opened else ():
+            by_key[self._key_of(row)].append(row.id)
+        for key in freed:
+            by_key[key] += ()
+        self._open_up(by_key)
+
+    def _open_up(self, by_key: Mapping[Key, list[int]]) -> None:
+        """Make jobs ready whose keys have room since the last claim.
+
+        :param by_key: the openings of each key
+        """
         self._look(by_key)
         gone: list[int] = []
         for key, ids in by_key.items():
             if self._left[key] > 0 and key in self._waiting:
                 self._open(key)
             if self._left[key] > 0 and key in self._waiting:
-                self._kept.add(key)
+                if ids:
+                    self._kept.add(key)
                 gone += ids[1:]
             else:
                 # Nothing waits, or the end of a running job will be another opening.
                 gone += ids
         if gone:
-            self._tx.execute(_CLOSE, {"ids": gone})
+            self._tx.rows(_CLOSE, {"ids": _listed(gone)})
 
     def _look(self, keys: Iterable[Key]) -> None:
         """Learn how much room keys have, and whether jobs of theirs are on hold."""
         unknown = [key for key in keys if key not in self._left]
         if not unknown:
             return
-        listed = msgspec.json.encode([(name, key) for _, name, key in unknown]).decode()
-        statement = _STATES_OF[self._tx.flavor.name]
-        for row in self._tx.execute(statement, {"queue": self._queue, "keys": listed}):
+        listed = _listed([(name, key) for _, name, key in unknown])
+        for row in self._tx.rows(_STATES, {"queue": self._queue, "keys": listed}):
             key = self._queue, row.name, row.key
             self._left[key] = self._at_most.get(row.name, _ANY) - row.used
             if row.is_parked:
@@ -160,11 +159,11 @@ class Permits:
         _, name, of = key
         values = {"queue": self._queue, "name": name, "key": of, "now": self._tx.now}
         count = min(self._left[key], self._wanted)
-        ids = self._tx.execute(_FIRST, {**values, "count": count}).scalars().all()
+        ids = [row.id for row in self._tx.rows(_FIRST, {**values, "count": count})]
         if ids:
-            self._tx.execute(_RELEASE, {"ids": ids})
+            self._tx.rows(_RELEASE, {"ids": _listed(ids)})
         if len(ids) < count:
-            # Others of the key may be locked by a caller, or have expired.
+            # Others of the key have expired.
             del self._left[key]
             self._waiting.discard(key)
             self._look([key])
@@ -209,7 +208,7 @@ class Permits:
         at = {"queue": self._queue, "level": beyond[0].priority, "now": self._tx.now}
         page = [
             row
-            for row in self._tx.execute(_DUE, at).all()
+            for row in self._tx.rows(_DUE, at)
             if row.limit_name in self._at_most and row.id not in self.admitted
         ]
         self._look({self._key_of(row): None for row in page})
@@ -219,7 +218,7 @@ class Permits:
             left[key] = left.get(key, self._left[key]) - 1
             if left[key] < 0:
                 ids[row.id] = key
-        self._tx.execute(_PARK, {"ids": list(ids)})
+        self._tx.rows(_PARK, {"ids": _listed(list(ids))})
         self.parked.update(ids)
         self._waiting.update(ids.values())
 
@@ -242,7 +241,7 @@ class Permits:
         rooms = [key for key in self._waiting if self._left.get(key, 0) > 0]
         new = [key for key in rooms if key not in self._kept]
         if new:
-            self._tx.execute(_ADD, [_row(key) for key in new])
+            self._tx.put(_ADD, [_row(key) for key in new])
         if self._ready and (rooms or self._ready.difference(taken)):
             self._tx.wake_queue(self._queue)
 
@@ -250,3 +249,7 @@ class Permits:
 def _row(key: Key) -> Mapping[str, str]:
     queue, name, of = key
     return {"queue": queue, "limit_name": name, "limit_key": of}
+
+
+def _listed(values: Sequence[object]) -> str:
+    return _encode(values).decode()

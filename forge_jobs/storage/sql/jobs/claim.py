@@ -25,7 +25,7 @@ from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
 from forge_jobs.storage.sql.hot import claim as hot
-from forge_jobs.storage.sql.hot.permits import Limited, Permits
+from forge_jobs.storage.sql.hot.permits import Limited, Permits, are_parked
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 CLAIMED_COUNTER = "claimed"
@@ -49,12 +49,18 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     gate = open_gate(tx, queue, lease) if demand.limit >= 1 else None
     if gate is None:
         return Picked([], is_cut=False)
+    freed = tx.take_freed(queue) if tx.freed else []
+    permits: Permits | None = None
     search = _Search(tx, queue, demand)
-    if not gate.is_opened:
-        search.run()
+    if gate.is_opened or (freed and are_parked(tx, queue)):
+        # Jobs on hold may come before those that are ready.
+        permits = Permits(tx, queue, demand.limit, freed, is_opened=bool(gate.is_opened))
+    search.run()
     picked, is_cut = search.picked, search.is_cut
-    if gate.is_opened or (gate.has_limits and any(row.limit_name for row in picked)):
-        picked, is_cut = _within_limits(tx, queue, demand)
+    if permits is None and gate.has_limits and any(row.limit_name for row in picked):
+        permits = Permits(tx, queue, demand.limit)
+    if permits is not None:
+        picked, is_cut = _within_limits(permits, search)
     if picked:
         tx.rows(
             _TAKE,
@@ -70,14 +76,16 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     return Picked(picked, is_cut)
 
 
-def _within_limits(tx: Tx, queue: str, demand: Demand) -> tuple[list[JobRow], bool]:
-    """Return the jobs to take, and whether more are due, where some are of limits."""
-    permits = Permits(tx, queue, demand.limit)
+def _within_limits(permits: Permits, search: "_Search") -> tuple[list[JobRow], bool]:
+    """Return the jobs to take, and whether more are due, where some may be of limits.
+
+    :param search: has found the first due jobs
+    """
     picked: list[JobRow] = []
     is_cut = True
-    for _ in range(_LOOKS):
-        search = _Search(tx, queue, demand)
-        search.run()
+    for look in range(_LOOKS):
+        if look:
+            search = search.again()
         met = [_limited(row) for row in search.picked]
         if permits.admit(met):
             picked, is_cut = search.picked, search.is_cut
@@ -170,6 +178,12 @@ class _Search:
         self._bytes = 0
         self._mine: frozenset[str] | None = None
         """The kinds to walk one by one, once a job of another kind was met."""
+
+    def again(self) -> "_Search":
+        """Return another walk from the first due job on."""
+        search = _Search(self._tx, self._queue, self._demand)
+        search.run()
+        return search
 
     def run(self) -> None:
         level = _BELOW_ALL

@@ -126,11 +126,7 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
     ) -> Exchange:
         def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
             settled = finalize.finalize(tx, finalizations) if finalizations else []
-            # The claim of this call sees what the ends have freed.
-            freed = tx.write_freed() if tx.freed else frozenset[str]()
             picked = tx.flavor.claim(tx, queue, demand, lease)
-            if freed:
-                tx.wake_queues(freed if not picked.rows else freed - {queue})
             next_due_in = timedelta(0) if picked.is_cut else None
             if len(picked.rows) < demand.limit and not picked.is_cut:
                 next_due_in = claim.next_due_in(tx, queue)

@@ -50,7 +50,7 @@ def claim(
     :param by_kind: jobs of other pods' kinds were met already
     :param may_exceed: the first job is claimed at any size
     """
-    if queue in tx.opened and demand.limit > 0:
+    if demand.limit > 0 and any(of == queue for of, *_ in tx.freed):
         return _LATER
     found: list[JobRow] = []
     is_cut, any_risk = False, True
