@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import curves, handovers, large, limited, retention, share, snapshots
+from bench import curves, handovers, large, limit_keys, limited, retention, share, snapshots
 from bench.child import loop_factory
 from bench.environment import machine, server
 from bench.figures import Figure
@@ -21,7 +21,8 @@ FIGURES = SUITE | {
     "beside-retention": retention.beside_retention,
     "handovers": handovers.handovers,
     "snapshot": snapshots.old_snapshot,
-    "limits": limited.limits,
+    "limits-by-key": limited.limits,
+    "full-keys": limit_keys.limit_keys,
     "pods": curves.pods,
     "queues": curves.queues,
     "schedules": curves.schedules,

@@ -237,4 +237,30 @@ LIMIT_BUGS = [
         "math.huge) - used + 1",
         "redis",
     ),
+    _drawn(
+        "a job that was not met yet goes before those on hold",
+        _PERMITS,
+        "                is_changed |= self._open(key) > 0\n",
+        "                pass\n",
+    ),
+    _drawn(
+        "an opening is closed while the key has room, in the simulation",
+        _PERMITS,
+        "                gone += ids[1:]\n",
+        "                gone += ids\n",
+    ),
+    _drawn(
+        "on Redis two ends of a key in one step open one place",
+        "forge_jobs/storage/redis/lua/lib/base/openings.lua",
+        "(freed_permits[permit] or 0) + 1",
+        "1",
+        "redis",
+    ),
+    _drawn(
+        "on Redis no pod wakes, in the simulation",
+        "forge_jobs/storage/redis/lua/lib/base/openings.lua",
+        "    wake_queue(base)\n",
+        "",
+        "redis",
+    ),
 ]

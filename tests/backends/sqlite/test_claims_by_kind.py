@@ -1,34 +1,13 @@
 """Costs of a claim where jobs of kinds that only other pods know stand in front."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
 
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.sqlite.statements import SqliteTx
-from tests.support.asked import handed_to_the_driver
 from tests.support.factories import claim
 from tests.support.mixed_queues import FEW, MANY, MINE, VERY_MANY, put_behind, two_pods
+from tests.support.sqlite_steps import steps_of_sqlite
 
 pytestmark = pytest.mark.anyio
-
-
-@contextmanager
-def steps_of_sqlite() -> Iterator[list[int]]:
-    """Hundreds of steps that statements on jobs take in SQLite's machine."""
-    steps = [0]
-
-    def count() -> int:
-        steps[0] += 1
-        return 0
-
-    def note(statements: SqliteTx, _statement: Any, _values: Any) -> None:
-        statements.raw.set_progress_handler(count, 100)
-
-    with handed_to_the_driver(note):
-        yield steps
 
 
 @pytest.mark.parametrize("many", [MANY, pytest.param(VERY_MANY, marks=pytest.mark.long)])

@@ -1,0 +1,49 @@
+"""The cost of a claim among many keys of a limit, in steps of SQLite."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from forge_jobs.model.processes import PodLease
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import DAY, QUEUE, claim, new_job, register
+from tests.support.sqlite_steps import steps_of_sqlite
+
+pytestmark = pytest.mark.anyio
+
+NAME, SIZE, MANY = "tests.host", 20, 1_000
+
+
+@pytest.fixture
+async def lease(storage: Storage) -> PodLease:
+    return await register(storage, lease_for=DAY)
+
+
+async def put(storage: Storage, keys: Sequence[str]) -> None:
+    """Enqueue a job for each key."""
+    for first in range(0, len(keys), 200):
+        some = keys[first : first + 200]
+        await storage.jobs.enqueue([new_job(limit_name=NAME, limit_key=key) for key in some])
+
+
+async def cost(storage: Storage, lease: PodLease) -> int:
+    """Return the hundreds of steps of a claim that finds all it asks for."""
+    with steps_of_sqlite() as steps:
+        assert len(await claim(storage, lease, limit=SIZE)) == SIZE
+    return steps[0]
+
+
+async def test_a_claim_among_many_keys_costs_as_one_among_few(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: MANY})
+    await put(storage, [f"k{n}" for n in range(2 * SIZE)])
+    await cost(storage, lease)
+    among_few = await cost(storage, lease)
+    await put(storage, [f"k{n}" for n in range(MANY)])
+    # Each of the many has a job in progress, and one that waits.
+    for _ in range(MANY // 200):
+        await claim(storage, lease, limit=200)
+    await put(storage, [f"k{n}" for n in range(MANY)])
+    among_many = await cost(storage, lease)
+    assert among_many <= 1.2 * among_few
