@@ -41,7 +41,7 @@ def _bug(name: str, tests: str, module: str, old: str, new: str) -> Bug:
     return Bug(name, files_of(tests), (Edit(f"{_SQL}{module}.py", old, new),))
 
 
-_REPEAT = "            outcomes.append(mode.by_owner and _is_repeat(row, claim))\n"
+_REPEAT = "_is_repeat(row or rows.kept.get(claim.job_id), claim))\n"
 
 CLAIMS = [
     _bug(
@@ -225,7 +225,7 @@ ENDS = [
         "cause=Cause.RELEASED, delay=None, hand_back=True",
         "cause=Cause.RELEASED, delay=None",
     ),
-    _bug("children not told", "children", "jobs/finalize", "tell_children(tx, parents)", "pass"),
+    _bug("children not told", "children", "jobs/finalize", "status in ended", "status in ()"),
     _bug(
         "the earlier end of two cool-downs stays",
         "finalize",

@@ -134,8 +134,8 @@ LOCK_BUGS = (
     _bug(
         "a repeat is set aside as if it were news",
         f"{_SQL}jobs/finalize.py",
-        "row = row or rows.kept.get(claim.job_id)",
-        "row = row or None",
+        "row or rows.kept.get(claim.job_id)",
+        "row or None",
         f"{_ROWS}ends_that_mean_nothing_any_more_are_refused_although_their_job_is_locked",
     ),
     _bug(
