@@ -1,5 +1,6 @@
 """Operations on many jobs, in batches that keep no other call waiting."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from msgspec import Struct
@@ -21,6 +22,13 @@ class BulkTotals(Struct, frozen=True):
     changed: int
     requested: int
     refused: Mapping[Refusal, int]
+
+
+def sum_of(first: BulkTotals, second: BulkTotals) -> BulkTotals:
+    """Return the totals of two operations."""
+    refused = Counter(first.refused) + Counter(second.refused)
+    changed, requested = first.changed + second.changed, first.requested + second.requested
+    return BulkTotals(changed, requested, dict(refused))
 
 
 async def in_batches(

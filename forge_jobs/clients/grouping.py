@@ -27,9 +27,13 @@ def group_handlers(*, encryption: Encryption | None = None) -> HandlerRegistry:
 
 
 async def settle_group(
-    ctx: JobContext, client: JobClient, on_failure: str | None = None
+    ctx: JobContext,
+    client: JobClient,
+    on_success: str | None = None,
+    on_failure: str | None = None,
 ) -> dict[str, int]:
-    """Say how the members ended. A success cancels the callback for failures."""
+    """Say how the members ended. A success cancels the callback for failures. A resume reads
+    ``on_success``."""
     state = await client.group(ctx.job_id)
     if state.failed:
         raise Dead(f"{state.failed} of {state.total} jobs of the group ended without success")

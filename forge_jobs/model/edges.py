@@ -33,14 +33,20 @@ class EdgeState(StrEnum):
     SETTLED = "settled"
     """The child need not wait for the parent."""
     DEAD = "dead"
-    """Settled: the parent ended so, and the edge says ``note``."""
+    """Not waited for: the parent ended so, and the edge says ``note``. A success after a requeue of
+    the parent settles the edge."""
     CANCELLED = "cancelled"
-    """Settled: the parent ended so, and the edge says ``note``."""
+    """Likewise."""
 
     @property
     def waits(self) -> bool:
         """True while the child has to wait for the parent."""
         return self in WAITING
+
+    @property
+    def hears(self) -> bool:
+        """True while a later end of the parent, after a requeue, changes the edge."""
+        return self is not EdgeState.SETTLED
 
 
 WAITING = (EdgeState.OPEN, EdgeState.HELD)

@@ -9,6 +9,7 @@ from forge_jobs.model.edges import EdgeState, Tally
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Delivery
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
@@ -104,8 +105,68 @@ async def test_a_requeue_waits_for_what_runs_again_and_keeps_what_was_noted(
     assert await tally(storage, child) == Tally(open=1, settled=1, dead=1)
     assert (await get_job(storage, child)).waits_for == (parents[1],)
     await run_one(storage, lease, done())
-    assert await tell(storage) == 1
+    # The parent that was removed meanwhile says again how it ended.
+    assert await tell(storage) == 2
     assert await tally(storage, child) == Tally(settled=2, dead=1)
+    assert (await get_job(storage, child)).status is JobStatus.PENDING
+
+
+async def two(storage: Storage) -> tuple[JobId, JobId, JobId]:
+    """Return a parent that runs, one that waits elsewhere, and a job that notes their ends."""
+    first, last = await enqueue_one(storage), await enqueue_one(storage, queue="elsewhere")
+    edges = (After(first, "note"), After(last, "note"))
+    return first, last, await enqueue_one(storage, queue="after", after=edges)
+
+
+async def test_the_next_end_of_a_requeued_parent_is_noted_in_place_of_the_last(
+    storage: Storage, lease: PodLease
+) -> None:
+    parent, last, child = await two(storage)
+    ends = ((dead(), Tally(open=1, dead=1)), (dead(), Tally(open=1, dead=1)))
+    for end, noted in (*ends, (done(), Tally(open=1, settled=1))):
+        assert await run_one(storage, lease, end) == parent
+        assert await tell(storage) == 1
+        assert await tally(storage, child) == noted
+        assert (await get_job(storage, child)).waits_for == (last,)
+        await storage.jobs.requeue(only(parent))
+    await storage.jobs.cancel(only(last))
+    assert await tell(storage) == 1
+    assert await tally(storage, child) == Tally(settled=1, cancelled=1)
+    assert (await get_job(storage, child)).status is JobStatus.PENDING
+    assert (await counters(storage, "after"))["parents_settled"] == 1
+
+
+async def test_a_requeued_job_hears_of_parents_that_are_requeued_later(
+    storage: Storage, lease: PodLease
+) -> None:
+    parent, last, child = await two(storage)
+    await run_one(storage, lease, dead())
+    await tell(storage)
+    await storage.jobs.cancel(only(child))
+    await storage.jobs.requeue(only(child))
+    assert await tally(storage, child) == Tally(open=1, dead=1)
+    await storage.jobs.requeue(only(parent))
+    assert await run_one(storage, lease, done()) == parent
+    assert await tell(storage) == 1
+    assert await tally(storage, child) == Tally(open=1, settled=1)
+    assert (await get_job(storage, child)).waits_for == (last,)
+
+
+async def test_a_parent_that_is_held_after_all_keeps_the_job_waiting(
+    storage: Storage, lease: PodLease
+) -> None:
+    parent, last, child = await two(storage)
+    for action, noted in (("dead", Tally(open=1, dead=1)), ("hold", Tally(open=1, held=1))):
+        assert await run_one(storage, lease, dead()) == parent
+        told = [Delivery(each, action) for each in await storage.jobs.handovers(10)]
+        assert await storage.jobs.deliver(told) == 1
+        assert await tally(storage, child) == noted
+        await storage.jobs.requeue(only(parent))
+    await storage.jobs.cancel(only(last))
+    await tell(storage)
+    assert (await get_job(storage, child)).status is JobStatus.BLOCKED
+    assert await run_one(storage, lease, done()) == parent
+    await tell(storage)
     assert (await get_job(storage, child)).status is JobStatus.PENDING
 
 

@@ -48,6 +48,57 @@ EDGE_BUGS = (
         ),
     ),
     Bug(
+        "a noted death is the last that the job hears",
+        _TALLIES,
+        (
+            Edit(
+                f"{_SQL}jobs/deliveries.py",
+                '.values(state=bindparam("ended"), link=_HEARS_MORE)',
+                '.values(state=bindparam("ended"), link=CUT)',
+            ),
+        ),
+    ),
+    Bug(
+        "a requeued job does not hear of parents that are requeued later",
+        _TALLIES,
+        (Edit(f"{_SQL}jobs/requeue.py", "elif state.hears:", "elif state.waits:"),),
+    ),
+    Bug(
+        "redis: a noted death is the last that the job hears",
+        _TALLIES,
+        (
+            Edit(
+                f"{_REDIS}lua/jobs/children/deliver.lua",
+                "not state or state == 'settled'",
+                "not state or not WAITS[state]",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "redis: an edge that is held after all does not keep the job waiting",
+        _TALLIES,
+        (
+            Edit(
+                f"{_REDIS}lua/jobs/children/deliver.lua",
+                "open - (WAITS[state] and 1 or 0)",
+                "WAITS[state] and 0 or open",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "a resume of a group forgets the callback of a success",
+        ("tests/runtime/test_resumed_groups.py",),
+        (
+            Edit(
+                "forge_jobs/clients/flows/plans.py",
+                "[gate.id, *behind]",
+                "[gate.id]",
+            ),
+        ),
+    ),
+    Bug(
         "redis: a parent that died counts as done",
         _TALLIES,
         (Edit(f"{_REDIS}lua/jobs/children/deliver.lua", "dead = 'dead'", "dead = 'settled'"),),
@@ -160,8 +211,8 @@ EDGE_BUGS = (
     _sql(
         "a held job hears of no later end",
         "jobs/deliveries",
-        "(edges.c.link == TOLD, LIVE)",
-        "(edges.c.link == TOLD, CUT)",
+        "state=EdgeState.HELD.value, link=_HEARS_MORE",
+        "state=EdgeState.HELD.value, link=CUT",
     ),
     _sql(
         "news for a child that has ended are lost",

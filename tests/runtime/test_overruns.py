@@ -1,4 +1,4 @@
-"""A handler that goes on past the timeout is seen: at once, while it lasts, and afterwards."""
+"""A handler that goes on past the timeout is seen: at once, meanwhile, and afterwards."""
 
 import asyncio
 import threading

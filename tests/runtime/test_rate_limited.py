@@ -1,4 +1,4 @@
-"""A job that waits for a rate limit: in turn, at no cost, for as long as it takes."""
+"""A job that waits for a rate limit: in turn, at no cost, however long."""
 
 import importlib.util
 import sys

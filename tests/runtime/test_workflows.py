@@ -69,7 +69,7 @@ class Office:
     def diamond(self, **options: Any) -> Workflow:
         """Return top, then left and right, then both."""
         workflow = Workflow("diamond", **options)
-        # A step may be named before it is there.
+        # A step may be named before being there.
         workflow.step("both", self.of("both").request(), after=["left", "right"])
         for name, number in (("left", 3), ("right", 4)):
             workflow.step(name, self.step(name, number), after=["top"])

@@ -38,6 +38,10 @@ class SyncFlowCalls(ABC):
         """Cancel the members of a group. As ``JobClient.cancel_group``."""
         return self._call(lambda client: client.cancel_group(group_id))
 
+    def resume_group(self, group_id: str) -> BulkTotals:
+        """Requeue the members that failed. As ``JobClient.resume_group``."""
+        return self._call(lambda client: client.resume_group(group_id))
+
     def enqueue_workflow(self, workflow: Workflow) -> EnqueuedWorkflow:
         """Store named steps, checked first. As ``JobClient.enqueue_workflow``."""
         return self._call(lambda client: client.enqueue_workflow(workflow))

@@ -5,17 +5,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from forge_jobs.clients.bulk import BulkTotals, in_batches
+from forge_jobs.clients.bulk import BulkTotals, in_batches, sum_of
 from forge_jobs.clients.flows.plans import (
+    GROUP_KIND,
     EnqueuedGroup,
     Group,
     GroupPlan,
     GroupState,
     chained,
+    group_to_resume,
     in_steps,
     state_of,
 )
 from forge_jobs.clients.flows.workflows import (
+    FAILED,
     WORKFLOW_KIND,
     EnqueuedWorkflow,
     Workflow,
@@ -111,6 +114,30 @@ class FlowCalls(ListCalls):
         members = await self._members_of(check_job_id(group_id, "group_id"))
         return await self._changed(self._jobs.cancel, members)
 
+    async def resume_group(self, group_id: str) -> BulkTotals:
+        """Requeue the members that ended without success, after what was wrong has been mended.
+
+        A group that has failed waits for its members again, and so does ``on_success``. The other
+        callbacks have run by then, and do not run again. When the last other member ends while
+        the requeued ones run, the group fails: call again once they have ended. So may a caller
+        that dies midway.
+
+        :raises NotFound: there is no such group, or a member that failed has been removed
+        :raises Conflict: the group has ended with success
+        :raises KeyMissing: the group is encrypted, and this client has no such key
+        """
+        wanted = check_job_id(group_id, "group_id")
+        gate = await self._whole(wanted, GROUP_KIND, _no_group(wanted))
+        payload = decrypted_job(gate, self._encryption).payload
+        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
+        failed, whole = group_to_resume(gate, payload, kin.parents)
+        totals = await self._changed(self._jobs.requeue, failed)
+        gate = await self._whole(wanted, GROUP_KIND, _no_group(wanted))
+        if gate.status not in FAILED:
+            return totals
+        # One after the other: the callback waits for the group, which waits by then.
+        return sum_of(totals, await self._changed(self._jobs.requeue, whole))
+
     async def enqueue_workflow(
         self, workflow: Workflow, *, connection: object | None = None
     ) -> EnqueuedWorkflow:
@@ -170,9 +197,12 @@ class FlowCalls(ListCalls):
 
     async def _gate(self, workflow_id: str) -> Job:
         wanted = check_job_id(workflow_id, "workflow_id")
+        return await self._whole(wanted, WORKFLOW_KIND, _no_workflow(wanted))
+
+    async def _whole(self, wanted: JobId, kind: str, otherwise: NotFound) -> Job:
         gate = (await self._jobs.get([wanted])).get(wanted)
-        if gate is None or gate.kind != WORKFLOW_KIND:
-            raise _no_workflow(wanted)
+        if gate is None or gate.kind != kind:
+            raise otherwise
         return gate
 
     async def _changed(

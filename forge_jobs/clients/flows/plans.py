@@ -4,16 +4,17 @@ import hashlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from ulid import base32
 
-from forge_jobs.errors import InvalidInput, a_type
+from forge_jobs.errors import Conflict, InvalidInput, NotFound, a_type
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.preparing import MAX_PARENTS, check_request, check_requests
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import Tally
+from forge_jobs.model.edges import EdgeState, Relative, Tally
 from forge_jobs.model.ids import JobId, check_job_id, new_job_id
-from forge_jobs.model.jobs import After, EnqueueOutcome
+from forge_jobs.model.jobs import After, EnqueueOutcome, Job, JobStatus
 
 GROUP_KIND = "forge.group"
 """The kind of the job that ends when a group has settled. See ``group_handlers``."""
@@ -105,6 +106,41 @@ def state_of(group: JobId, tally: Tally) -> GroupState:
     )
 
 
+class Callbacks(Struct, frozen=True):
+    """The payload of the group's own job: the jobs of the callbacks that the end decides on."""
+
+    on_success: JobId | None = None
+    on_failure: JobId | None = None
+
+
+def group_to_resume(
+    gate: Job, payload: str | None, members: Sequence[Relative]
+) -> tuple[list[JobId], list[JobId]]:
+    """Return the members that a resume requeues, and the jobs that wait again once it has.
+
+    :param payload: of the group's own job, decrypted
+    :raises Conflict: the group has ended with success
+    :raises NotFound: a member that failed has been removed
+    """
+    if gate.status is JobStatus.DONE:
+        raise Conflict(f"group {gate.id} has ended with success: there is nothing to resume")
+    failed = [each for each in members if _has_failed(each)]
+    gone = [each.id for each in failed if each.status is None]
+    if gone:
+        raise NotFound(
+            f"{len(gone)} members of group {gate.id} that failed are gone, {gone[0]} among them; "
+            "enqueue another group"
+        )
+    callbacks = msgspec.json.decode(payload or "{}", type=Callbacks)
+    behind = [] if callbacks.on_success is None else [callbacks.on_success]
+    return [each.id for each in failed], [gate.id, *behind]
+
+
+def _has_failed(member: Relative) -> bool:
+    gone = member.status is None and member.edge in (EdgeState.DEAD, EdgeState.CANCELLED)
+    return gone or member.status in (JobStatus.DEAD, JobStatus.CANCELLED)
+
+
 def part_id(whole: JobId, number: int) -> JobId:
     """Return the id of part ``number`` of a group or chain, always the same.
 
@@ -140,9 +176,11 @@ class GroupPlan:
 
     def _gate(self, group: Group) -> EnqueueRequest[Any]:
         first = self._members[0]
-        failing = self._callbacks.get("on_failure")
         after = [After(JobId(str(each.id)), "note") for each in self._members]
-        payload = {"on_failure": None if failing is None else failing.id}
+        payload = {
+            name: self._callbacks[name].id if name in self._callbacks else None
+            for name in Callbacks.__struct_fields__
+        }
         gate = gate_request(self.id, GROUP_KIND, payload, after, first=first, queue=group.queue)
         return gate.options(tags=group.tags)
 

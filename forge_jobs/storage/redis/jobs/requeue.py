@@ -268,7 +268,7 @@ class _Plans:
             for link in found:
                 for parent, edge in link.edges.items():
                     waits = edge_of_requeued(edge.on_failure, edge.state, JobStatus.DEAD)
-                    is_waiting = parent in among or waits is None or waits.waits
+                    is_waiting = parent in among or waits is None or waits.hears
                     children[parent][link.id] = item_of(
                         "relink",
                         "noted",

@@ -32,6 +32,8 @@ _TOLD_EDGES = (
     .order_by(edges.c.child_id, edges.c.parent_id)
     .with_for_update(key_share=True)
 )
+# The parent may be requeued, and end otherwise.
+_HEARS_MORE = case((edges.c.link == TOLD, LIVE), else_=CUT)
 _SETTLE = (
     update(edges)
     .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
@@ -40,12 +42,12 @@ _SETTLE = (
 _NOTE = (
     update(edges)
     .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
-    .values(state=bindparam("ended"), link=CUT)
+    .values(state=bindparam("ended"), link=_HEARS_MORE)
 )
 _HOLD = (
     update(edges)
     .where(pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"))
-    .values(state=EdgeState.HELD.value, link=case((edges.c.link == TOLD, LIVE), else_=CUT))
+    .values(state=EdgeState.HELD.value, link=_HEARS_MORE)
 )
 _MOVES = {EdgeState.SETTLED: _SETTLE, EdgeState.HELD: _HOLD}
 _CHILDREN = Lockable(

@@ -160,7 +160,7 @@ class Relinking:
         link = CUT
         if edge.parent_id not in self._parents:
             link = LEFT if edge.link == LEFT else CUT
-        elif state.waits:
+        elif state.hears:
             link = LIVE
         return {
             "child": edge.child_id,

@@ -208,7 +208,7 @@ def _relink(world: World, child: ModelJob) -> None:
         edge.state = _again(world, parent_id, edge) or edge.state
         if parent_id in world.jobs:
             _forget_news(world, child.id, parent_id)
-            edge.link = LIVE if edge.state.waits else CUT
+            edge.link = LIVE if edge.state.hears else CUT
         elif edge.link != LEFT:
             edge.link = CUT
     if any(edge.state.waits for edge in child.edges.values()):

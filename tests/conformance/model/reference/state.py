@@ -59,7 +59,7 @@ class Edge:
         """Deliver a handover."""
         self.state = state
         was_told = self.link == TOLD
-        self.link = LIVE if was_told and state.waits else CUT
+        self.link = LIVE if was_told and state.hears else CUT
 
 
 @dataclass

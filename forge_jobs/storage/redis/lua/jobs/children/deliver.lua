@@ -1,6 +1,6 @@
 -- allow-oom
 -- Applies handovers to children, once each: { child, parent, action, seq }. Answers whether the handover
--- was applied, and a word: 'forget', or 'wait' while the edge has not settled. A child is stored before the
+-- was applied, and a word: 'forget', or 'wait' while a later end of the parent counts. A child is stored before the
 -- parent notes the child, so a child that is not there has gone.
 -- uses: jobs letters endings cancels edges handing linking inheriting
 -- The states of edges that settle, by action.
@@ -13,22 +13,23 @@ local function deliver(base, each)
     return { false, 'forget' }
   end
   local state, policy, since = read_edge(base, id, parent)
-  if not state or not WAITS[state] then
+  if not state or state == 'settled' then
     return { false, 'forget' }
   elseif seq <= tonumber(since) then
     return { false, 'wait' }
   end
   inherit(base, job, parent, policy)
+  local open = WAITS[state] and 1 or 0
   state = NOTED[action] or 'held'
   write_edge(base, id, parent, state, policy, seq)
-  local word = WAITS[state] and 'wait' or 'forget'
+  local word = state == 'settled' and 'forget' or 'wait'
   -- A child that has ended may be requeued one day, and must know then how the parent ended.
   if job.status ~= 'blocked' then
     return { false, word }
   elseif action == 'cancel' then
     cancel_waiting(base, job, 'parent_failed')
-  elseif not WAITS[state] then
-    settle_edges(base, job, 1)
+  else
+    settle_edges(base, job, open - (WAITS[state] and 1 or 0))
   end
   return { true, word }
 end

@@ -32,10 +32,11 @@ local function unsettled(base, id)
   return found
 end
 
--- Settles so many edges of a blocked job, which is pending when they were the last.
+-- Settles so many edges of a blocked job, which is pending when no edge is open any more. Less than 0: so
+-- many are open again.
 local function settle_edges(base, job, settled)
   local key = base .. ':j:' .. job.id
-  if redis.call('HINCRBY', key, 'waits', -settled) > 0 then
+  if redis.call('HINCRBY', key, 'waits', 0 - settled) > 0 then
     return
   end
   set_status(base, job, 'pending')
