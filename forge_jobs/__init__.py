@@ -11,6 +11,7 @@ from forge_jobs.clients.client import JobClient as JobClient
 from forge_jobs.clients.flows.plans import EnqueuedGroup as EnqueuedGroup
 from forge_jobs.clients.flows.plans import Group as Group
 from forge_jobs.clients.flows.plans import GroupState as GroupState
+from forge_jobs.clients.flows.steps import Steps as Steps
 from forge_jobs.clients.flows.workflows import EnqueuedWorkflow as EnqueuedWorkflow
 from forge_jobs.clients.flows.workflows import StepState as StepState
 from forge_jobs.clients.flows.workflows import Workflow as Workflow
@@ -219,6 +220,7 @@ __all__ = [
     "SlowWatcher",
     "Snoozed",
     "StepState",
+    "Steps",
     "Storage",
     "StorageClosed",
     "StorageError",

@@ -17,6 +17,9 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
 
 _TALLIES = ("tests/conformance/test_tallies.py",)
 _WORKFLOWS = ("tests/runtime/test_workflows.py",)
+_ADDED = ("tests/runtime/test_added_steps.py",)
+_FURTHER = ("tests/conformance/test_further_parents.py",)
+_STEPS = "forge_jobs/clients/flows/steps.py"
 _PLAN = "forge_jobs/clients/flows/workflows.py"
 
 EDGE_BUGS = (
@@ -121,6 +124,61 @@ EDGE_BUGS = (
         ),
     ),
     Bug(
+        "a step that is tried again adds other jobs",
+        _ADDED,
+        (Edit(_STEPS, "depths[name], name)", "depths[name], f'{name}{id(self)}')"),),
+    ),
+    Bug(
+        "the whole does not wait for added steps",
+        _ADDED,
+        (
+            Edit(
+                "forge_jobs/clients/flows/calls.py",
+                "            await self._jobs.await_also(gate.id, addition.edges)\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "steps that came too late stay",
+        _ADDED,
+        (
+            Edit(
+                "forge_jobs/clients/flows/calls.py",
+                "            await self._changed(self._jobs.cancel, reversed(stored))\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "a job that has begun takes further parents",
+        _FURTHER,
+        (
+            Edit(
+                f"{_SQL}jobs/one/joining.py",
+                "child.status != JobStatus.BLOCKED.value",
+                "False",
+            ),
+        ),
+    ),
+    Bug(
+        "a further parent that has ended is waited for in vain",
+        _FURTHER,
+        (Edit(f"{_SQL}jobs/one/joining.py", "    if ended:\n", "    if False:\n"),),
+    ),
+    Bug(
+        "redis: further parents are not counted",
+        _FURTHER,
+        (Edit(f"{_REDIS}lua/jobs/children/await_also.lua", "'waits', new)", "'waits', 0)"),),
+        "redis",
+    ),
+    Bug(
+        "redis: further parents do not know of the job",
+        _FURTHER,
+        (Edit(f"{_REDIS}jobs/one/joining.py", '    await edges.write(db, "told")\n', ""),),
+        "redis",
+    ),
+    Bug(
         "a resume forgets a whole that was cancelled",
         _WORKFLOWS,
         (
@@ -150,16 +208,16 @@ EDGE_BUGS = (
     Bug(
         "the deadline of the whole does not count for steps",
         _WORKFLOWS,
-        (Edit(_PLAN, "            expires = deadline\n", "            pass\n"),),
+        (Edit(_STEPS, "        expires = deadline\n", "        pass\n"),),
     ),
     Bug(
         "a circle of steps is taken for a graph",
         ("tests/runtime/test_workflow_plans.py",),
         (
             Edit(
-                _PLAN,
-                "list(TopologicalSorter(workflow.after).static_order())",
-                "list(workflow.after)",
+                _STEPS,
+                "list(TopologicalSorter(steps.after).static_order())",
+                "list(steps.after)",
             ),
         ),
     ),

@@ -346,7 +346,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a child freed by the first of its parents",
         "children",
         "lib/jobs/children/edges",
-        "  if redis.call('HINCRBY', key, 'waits', -settled) > 0 then\n",
+        "  if redis.call('HINCRBY', key, 'waits', 0 - settled) > 0 then\n",
         "  if false then\n",
     ),
     _bug(

@@ -30,7 +30,7 @@ OLD, NEW = Encryption.new_key(), Encryption.new_key()
 
 
 def paying(*keys: str) -> HandlerRegistry:
-    """A registry whose one handler returns what it was given."""
+    """A registry whose one handler returns the argument."""
     handlers = HandlerRegistry(encryption=Encryption(keys) if keys else None)
 
     @handlers.job("pay", aliases=["charge"], max_attempts=3)
@@ -41,14 +41,14 @@ def paying(*keys: str) -> HandlerRegistry:
 
 
 def request(handlers: HandlerRegistry, card: str = CARD) -> EnqueueRequest:
-    """A request by the handler, as callers make it."""
+    """A request by the handler, as of a caller."""
     handler = handlers.get("pay")
     assert handler is not None
     return handler.request(card)
 
 
 async def stored(storage: Storage, job_id: str) -> Job:
-    """The job as the store has it."""
+    """The job as stored."""
     [job] = (await storage.jobs.get([job_id])).values()  # type: ignore[list-item]
     return job
 

@@ -59,7 +59,7 @@ def all_hooks(*, is_async: bool = True) -> dict[str, Any]:
 
 
 async def outcome_of(storage: Storage, handlers: HandlerRegistry, cause: Cause) -> Job:
-    """Run the one job of ``handlers`` until it is where it is for ``cause``."""
+    """Run the one job of ``handlers`` until its cause is ``cause``."""
     [handler] = handlers
     async with a_runtime(storage, handlers).start() as handle:
         outcome = await handle.enqueue(handler.request())

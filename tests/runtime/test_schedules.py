@@ -1,4 +1,4 @@
-"""A schedule is refused where it is written, with the name of the wrong field."""
+"""A schedule is refused where written, with the name of the wrong field."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

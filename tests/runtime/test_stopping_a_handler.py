@@ -41,7 +41,7 @@ class Stage:
         self.handlers = HandlerRegistry()
 
     def waits(self, **options: Any) -> Any:
-        """Return an ``async def`` handler that waits until it is cancelled."""
+        """Return an ``async def`` handler that waits for its cancel."""
 
         @self.handlers.job("waits", **options)
         async def waits(ctx: JobContext) -> str:

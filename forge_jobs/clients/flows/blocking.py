@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.flows.calls import FlowCalls
 from forge_jobs.clients.flows.plans import EnqueuedGroup, Group, GroupState
+from forge_jobs.clients.flows.steps import Steps
 from forge_jobs.clients.flows.workflows import EnqueuedWorkflow, Workflow, WorkflowState
+from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome
 
@@ -49,6 +51,10 @@ class SyncFlowCalls(ABC):
     def workflow(self, workflow_id: str) -> WorkflowState:
         """Return the graph and how far each step has come. As ``JobClient.workflow``."""
         return self._call(lambda client: client.workflow(workflow_id))
+
+    def add_steps(self, workflow: str | JobContext, steps: Steps) -> dict[str, EnqueueOutcome[Any]]:
+        """Add steps to a workflow that has not settled. As ``JobClient.add_steps``."""
+        return self._call(lambda client: client.add_steps(workflow, steps))
 
     def cancel_workflow(self, workflow_id: str) -> BulkTotals:
         """Cancel all steps and the whole. As ``JobClient.cancel_workflow``."""

@@ -1,9 +1,13 @@
 """The calls of a client that store and follow groups, chains and workflows."""
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec import structs
 
 from forge_jobs.clients.bulk import BulkTotals, in_batches, sum_of
 from forge_jobs.clients.flows.plans import (
@@ -17,9 +21,11 @@ from forge_jobs.clients.flows.plans import (
     in_steps,
     state_of,
 )
+from forge_jobs.clients.flows.steps import Graph, Steps
 from forge_jobs.clients.flows.workflows import (
     FAILED,
     WORKFLOW_KIND,
+    Addition,
     EnqueuedWorkflow,
     Workflow,
     WorkflowPlan,
@@ -29,17 +35,24 @@ from forge_jobs.clients.flows.workflows import (
 )
 from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import decrypted_job
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import Conflict, Locked, NotFound, Unavailable
+from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import Kin
+from forge_jobs.model.edges import WORKFLOW, Kin
+from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
-from forge_jobs.privacy.encryption import Encryption
+from forge_jobs.outages import Pauses
+from forge_jobs.privacy.encryption import Encryption, Part, is_encrypted
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.wakeups import until_set
 
 R = TypeVar("R")
+
+_TRIES = 50
+_PAUSES = Pauses(0.01, 0.5, jitter=1)
 
 
 class FlowCalls(ListCalls):
@@ -169,6 +182,65 @@ class FlowCalls(ListCalls):
             raise _no_workflow(gate.id)
         return workflow_state(decrypted_job(gate, self._encryption).payload, gate, kin.parents)
 
+    async def add_steps(
+        self, workflow: str | JobContext, steps: Steps
+    ) -> dict[str, EnqueueOutcome[Any]]:
+        """Add steps to a workflow that has not settled, and return their outcomes by name.
+
+        An added step may come after any step of the workflow, and none of the earlier steps comes
+        after an added one. The whole waits for the added steps too, and they have its deadline. A
+        repeat, as of a step that is tried again, adds nothing twice. A caller that dies midway may
+        leave steps for which the whole does not wait, until a repeat.
+
+        :param workflow: the id, or the context of a step that adds further ones
+        :raises NotFound: there is no such workflow, or it is not stored yet
+        :raises Conflict: the workflow has settled, by success or cancel. Steps that were stored
+            meanwhile are cancelled. Or the job of the context is no step
+        :raises InvalidInput: a name is taken, a step comes after one that is not there, they go in
+            a circle, or there would be more than 10,000. Nothing is stored
+        :raises KeyMissing: the graph is encrypted, and this client has no such key
+        """
+        workflow_id = workflow if isinstance(workflow, str) else _workflow_of(workflow)
+        stored: list[JobId] = []
+        try:
+            for tried in range(_TRIES):
+                if tried:
+                    # Others add steps to the same workflow.
+                    await until_set(asyncio.Event(), _PAUSES.after(tried))
+                gate = await self._gate(workflow_id)
+                addition = Addition(decrypted_job(gate, self._encryption), steps)
+                if not addition.requests:
+                    return addition.stored(())
+                outcomes = await self._stored(list(addition.requests.values()), None)
+                stored = [each.job_id for each in outcomes]
+                if await self._joined(gate, addition):
+                    return addition.stored(outcomes)
+        except Conflict:
+            await self._changed(self._jobs.cancel, reversed(stored))
+            raise
+        raise Unavailable("gave up: others kept adding steps to the same workflow; try again")
+
+    async def _joined(self, gate: Job, addition: Addition) -> bool:
+        try:
+            await self._jobs.await_also(gate.id, addition.edges)
+            return await self._noted(gate, addition.graph)
+        except Locked:
+            return False
+
+    async def _noted(self, gate: Job, graph: Graph) -> bool:
+        """Write the graph into the workflow's own job. False: the job is another one by now."""
+        text = msgspec.json.encode(graph).decode()
+        if self._encryption is not None and is_encrypted(gate.payload):
+            text = self._encryption.encrypt(text, job_id=gate.id, kind=gate.kind, part=Part.PAYLOAD)
+        before = content_of(gate)
+        after = structs.replace(before, payload=text)
+        try:
+            await self._jobs.edit(gate.id, token=gate.token, before=before, after=after)
+        except Conflict:
+            return False
+        self.storage.jobs.announce_changes([gate.queue])
+        return True
+
     async def cancel_workflow(self, workflow_id: str) -> BulkTotals:
         """Cancel all steps that wait, ask those that run to stop, and cancel the whole.
 
@@ -233,6 +305,13 @@ class FlowCalls(ListCalls):
         except StopIteration as finished:
             outcomes: list[EnqueueOutcome] = finished.value
             return outcomes
+
+
+def _workflow_of(ctx: JobContext) -> str:
+    workflow_id = ctx.metadata.get(WORKFLOW)
+    if workflow_id is None:
+        raise Conflict(f"job {ctx.job_id} is no step of a workflow")
+    return workflow_id
 
 
 def _no_group(group: JobId) -> NotFound:

@@ -141,12 +141,12 @@ def _has_failed(member: Relative) -> bool:
     return gone or member.status in (JobStatus.DEAD, JobStatus.CANCELLED)
 
 
-def part_id(whole: JobId, number: int) -> JobId:
+def part_id(whole: JobId, number: int, name: str = "") -> JobId:
     """Return the id of part ``number`` of a group or chain, always the same.
 
     Ids of parts sort by number.
     """
-    digest = int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=8).digest())
+    digest = int.from_bytes(hashlib.blake2b((whole + name).encode(), digest_size=8).digest())
     text = base32.ENCODE[number >> 15 & 31] + base32.ENCODE[number >> 10 & 31]
     text += base32.ENCODE[number >> 5 & 31] + base32.ENCODE[number & 31]
     for place in range(_HASH):

@@ -2,32 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from forge_jobs.clients.flows.plans import gate_request, part_id
+from forge_jobs.clients.flows.plans import gate_request
+from forge_jobs.clients.flows.steps import Graph, Steps, has_zone, in_order, refused, step_requests
 from forge_jobs.errors import Conflict, InvalidInput, NotFound, a_type
 from forge_jobs.handlers.option_checks import check_tags
-from forge_jobs.handlers.preparing import MAX_PARENTS, check_request
-from forge_jobs.handlers.requests import EnqueueRequest, OurKey
-from forge_jobs.model.edges import STEP, WORKFLOW, EdgeState, Relative
+from forge_jobs.handlers.preparing import MAX_PARENTS
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.edges import EdgeState, Relative
 from forge_jobs.model.ids import JobId, check_job_id, new_job_id
 from forge_jobs.model.jobs import After, EnqueueOutcome, Job, JobStatus
 from forge_jobs.model.names import check_name
-from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 
 WORKFLOW_KIND = "forge.workflow"
 """The kind of the job that ends when a workflow has settled. See ``group_handlers``."""
 
 FAILED = (JobStatus.DEAD, JobStatus.CANCELLED)
 
-OnFailure = Literal["hold", "cancel", "continue"]
 
-
-class Workflow:
+class Workflow(Steps):
     """Named steps, each an ordinary job that runs after the steps that it names::
 
         nightly = Workflow("nightly")
@@ -55,46 +52,15 @@ class Workflow:
         queue: str | None = None,
         tags: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         self.name = check_name("workflow", name)
         self.id = id
-        if deadline is not None and not _has_zone(deadline):
+        if deadline is not None and not has_zone(deadline):
             fix = "give a datetime with a time zone"
             raise InvalidInput("deadline", "has no time zone", fix)
         self.deadline = deadline
         self.queue = queue
         self.tags = check_tags((name, *tags))
-        self.requests: dict[str, EnqueueRequest[Any]] = {}
-        self.after: dict[str, Mapping[str, OnFailure]] = {}
-
-    def step(
-        self,
-        name: str,
-        request: EnqueueRequest[Any],
-        *,
-        after: Sequence[str] | Mapping[str, OnFailure] = (),
-    ) -> str:
-        """Add a step, and return the name.
-
-        :param name: of the step in this workflow, 1 to 200 characters
-        :param request: a job without an id and without a unique key. A key of the handler does not
-            count. Jobs that the request names in ``after`` are waited for too
-        :param after: names of steps, also of steps that are added later. With the word for what
-            follows when such a step ends without success: ``hold`` this step until the other is
-            mended, as when only names are given, ``cancel`` this step, or ``continue``
-        :raises InvalidInput: the name is taken, or a value is wrong
-        """
-        check_name("step", name)
-        if name in self.requests:
-            fix = "give each step a name of its own"
-            raise InvalidInput("step", f"{name!r:.80} is there already", fix)
-        check_request(request)
-        if request.id is not None:
-            raise _refused(name, "has an id", "give the workflow an id: those of the steps follow")
-        if request.unique_key is not None or request.unique not in (UNSET, None):
-            raise _refused(name, "has a unique key", "enqueue the job apart, and name it in after=")
-        self.after[name] = _edges(name, after)
-        self.requests[name] = request
-        return name
 
 
 class EnqueuedWorkflow(Struct, frozen=True, kw_only=True):
@@ -179,13 +145,6 @@ class WorkflowState(Struct, frozen=True, kw_only=True):
         return tuple(name for name, each in self.steps.items() if each.has_failed)
 
 
-class _Graph(Struct, frozen=True):
-    """The payload of the workflow's own job: its record of the graph."""
-
-    name: str
-    steps: dict[str, dict[str, str]]
-
-
 class WorkflowPlan:
     """The requests of a workflow, in the order in which they are stored."""
 
@@ -193,43 +152,22 @@ class WorkflowPlan:
         if not isinstance(workflow, Workflow):
             fix = 'give Workflow("name") with steps'
             raise InvalidInput("workflow", f"is {a_type(workflow)}", fix)
-        order = _order(workflow)
+        order = in_order(workflow)
+        if not order:
+            raise InvalidInput("workflow", "has 0 steps", f"give 1 to {MAX_PARENTS}")
         self.id = new_job_id() if workflow.id is None else check_job_id(workflow.id)
-        self._ids = {name: part_id(self.id, number) for number, name in enumerate(order)}
-        self._steps = {name: self._step(workflow, name) for name in order}
-        graph = {
-            "name": workflow.name,
-            "steps": {name: dict(workflow.after[name]) for name in order},
-        }
-        size = len(msgspec.json.encode(graph))
-        if size > MAX_PAYLOAD_BYTES:
-            fix = "give steps shorter names, or fewer edges"
-            raise InvalidInput("workflow", f"has a graph of {size} bytes as JSON", fix)
+        graph = Graph(workflow.name, {name: dict(workflow.after[name]) for name in order})
+        ids = graph.checked().ids(self.id)
+        self._steps = step_requests(workflow, order, ids, self.id, workflow.deadline)
         gate = gate_request(
             self.id,
             WORKFLOW_KIND,
-            graph,
-            [After(each, "hold") for each in self._ids.values()],
+            msgspec.to_builtins(graph),
+            [After(each, "hold") for each in ids.values()],
             first=self._steps[order[0]],
             queue=workflow.queue,
         )
         self._gate = gate.options(tags=workflow.tags, expires_at=workflow.deadline)
-
-    def _step(self, workflow: Workflow, name: str) -> EnqueueRequest[Any]:
-        request, deadline = workflow.requests[name], workflow.deadline
-        edges = workflow.after[name].items()
-        ours: dict[str, str] = {OurKey(STEP): name, OurKey(WORKFLOW): self.id}
-        expires = request.expires_at
-        # A time without a zone stays, to be refused by name.
-        if deadline and (expires is None or (_has_zone(expires) and deadline < expires)):
-            expires = deadline
-        return request.options(
-            id=self._ids[name],
-            after=[*request.after, *(After(self._ids[each], policy) for each, policy in edges)],
-            unique=None,
-            metadata={**request.metadata, **ours},
-            expires_at=expires,
-        )
 
     def requests(self) -> list[EnqueueRequest[Any]]:
         """Steps first, because a job comes after jobs that are stored."""
@@ -240,6 +178,51 @@ class WorkflowPlan:
         return EnqueuedWorkflow(id=self.id, steps=dict(zip(self._steps, outcomes, strict=False)))
 
 
+class Addition:
+    """The requests of steps that are added to a stored workflow.
+
+    :param gate: the workflow's own job, decrypted
+    :raises InvalidInput: a name is taken, a step comes after one that is not there, they go in a
+        circle, or there are too many
+    :raises Conflict: there are new steps, and the workflow has settled
+    """
+
+    def __init__(self, gate: Job, steps: Steps) -> None:
+        if not isinstance(steps, Steps):
+            fix = "give Steps() with steps"
+            raise InvalidInput("steps", f"is {a_type(steps)}", fix)
+        graph = read_graph(gate.payload)
+        every = graph.every
+        order = in_order(steps, every)
+        new = [name for name in order if not _is_there(graph, name, steps.after[name])]
+        added = dict(graph.added)
+        for name in new:
+            added[name] = dict(steps.after[name])
+        self.graph = Graph(graph.name, graph.steps, added).checked()
+        if new and gate.status is not JobStatus.BLOCKED:
+            raise Conflict(
+                f"workflow {gate.id} has settled: it is {gate.status.value}, and takes no steps"
+            )
+        ids = self.graph.ids(gate.id)
+        self.requests = step_requests(steps, new, ids, gate.id, gate.expires_at)
+        self.edges = [After(ids[name], "hold") for name in new]
+        self._outcomes = {name: EnqueueOutcome[Any](ids[name]) for name in order}
+
+    def stored(self, outcomes: Sequence[EnqueueOutcome]) -> dict[str, EnqueueOutcome]:
+        """Return the outcome of each step, by the outcomes of the requests."""
+        return {**self._outcomes, **dict(zip(self.requests, outcomes, strict=True))}
+
+
+def _is_there(graph: Graph, name: str, after: Mapping[str, str]) -> bool:
+    """Return whether the step was added before, as by a step that is tried again."""
+    if graph.added.get(name) == dict(after):
+        return True
+    if name in graph.every:
+        fix = "give each step a name of its own"
+        raise refused(name, "is there already", fix)
+    return False
+
+
 def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative]) -> WorkflowState:
     """Return the state by the workflow's own job, and by what that job comes after.
 
@@ -247,10 +230,11 @@ def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative
 
     :param graph_text: the payload of the job, decrypted. None: not known, ids stand for names
     """
-    graph = _Graph("", {each.id: {} for each in parents})
-    if graph_text is not None:
-        graph = msgspec.json.decode(graph_text, type=_Graph)
-    found = dict(zip(graph.steps, parents, strict=True))
+    graph = Graph("", {}) if graph_text is None else read_graph(graph_text)
+    names = {job_id: name for name, job_id in graph.ids(gate.id).items()}
+    # A step that is being added is not in the graph yet.
+    found = {names.get(each.id, each.id): each for each in parents}
+    every = graph.every
     failed = {name for name, each in found.items() if has_failed(each)}
     return WorkflowState(
         id=gate.id,
@@ -266,14 +250,19 @@ def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative
                 queue=each.queue,
                 kind=each.kind,
                 status=each.status,
-                after=graph.steps[name],
+                after=every.get(name, {}),
                 is_done=_is_done(each),
                 has_failed=name in failed,
-                held_by=_holders(each, graph.steps[name], failed),
+                held_by=_holders(each, every.get(name, {}), failed),
             )
             for name, each in found.items()
         },
     )
+
+
+def read_graph(text: str) -> Graph:
+    """Return the graph of the payload of a workflow's own job."""
+    return msgspec.json.decode(text, type=Graph)
 
 
 def to_resume(gate: Job, parents: Sequence[Relative]) -> list[JobId]:
@@ -310,43 +299,3 @@ def _holders(step: Relative, after: Mapping[str, str], failed: set[str]) -> tupl
     if step.status is not JobStatus.BLOCKED:
         return ()
     return tuple(name for name, word in after.items() if name in failed and word != "continue")
-
-
-def _has_zone(time: datetime) -> bool:
-    return time.utcoffset() is not None
-
-
-def _order(workflow: Workflow) -> list[str]:
-    """Return the names of the steps, each after those that it comes after."""
-    names = workflow.requests
-    if not 1 <= len(names) <= MAX_PARENTS:
-        raise InvalidInput("workflow", f"has {len(names)} steps", f"give 1 to {MAX_PARENTS}")
-    for name, after in workflow.after.items():
-        if unknown := [each for each in after if each not in names]:
-            fix = "add that step, or correct the name"
-            raise _refused(name, f"comes after {unknown[0]!r:.80}, which is no step", fix)
-    try:
-        return list(TopologicalSorter(workflow.after).static_order())
-    except CycleError as error:
-        circle = [str(each) for each in reversed(error.args[1])]
-        shown = " -> ".join(circle if len(circle) <= 8 else [*circle[:4], "...", *circle[-3:]])
-        fix = "take one of these edges out"
-        raise InvalidInput("workflow", f"has a circle: {shown}", fix) from None
-
-
-def _edges(name: str, after: object) -> Mapping[str, OnFailure]:
-    if isinstance(after, str) or not isinstance(after, Sequence | Mapping):
-        fix = 'give names of steps in a list, or {"name": "continue"}'
-        raise _refused(name, f"has after={after!r:.80}", fix)
-    edges: dict[str, OnFailure] = (
-        dict(after) if isinstance(after, Mapping) else dict.fromkeys(after, "hold")
-    )
-    for each, word in edges.items():
-        if word not in get_args(OnFailure):
-            fix = "give hold, cancel or continue"
-            raise _refused(name, f"has the word {word!r:.80} for step {each!r:.80}", fix)
-    return edges
-
-
-def _refused(name: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput(f"step {name!r:.80}", problem, fix)

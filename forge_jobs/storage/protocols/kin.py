@@ -5,6 +5,7 @@ from typing import Protocol
 
 from forge_jobs.model.edges import Kin, Tally
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import After
 
 
 class KinStore(Protocol):
@@ -44,5 +45,19 @@ class KinStore(Protocol):
         :param ids: at most ``MOST_ASKED``
         :raises InvalidInput: too many jobs
         :raises PartlyUnavailable: part of the store is silent. The error has the rest
+        """
+        ...
+
+    async def await_also(self, job_id: JobId, after: Sequence[After]) -> None:
+        """Let a blocked job wait for further jobs, also jobs that have ended: their edges settle by
+        a handover at once. Parents that the job has already stay as they are.
+
+        SQL does all or nothing. Redis adds the edges by 400, so a caller that dies in between
+        leaves some, which a repeat completes. No edge that was added is lost: see :meth:`sweep`.
+
+        :param after: different parents, none of them the job itself
+        :raises NotFound: the job, or a parent, is not stored
+        :raises Conflict: the job does not wait for others any more
+        :raises Locked: a caller's open transaction holds one of the jobs
         """
         ...

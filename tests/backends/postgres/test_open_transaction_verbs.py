@@ -69,7 +69,6 @@ _SHORT = Retention(done=MICROSECOND, dead=MICROSECOND, cancelled=MICROSECOND)
 class World(NamedTuple):
     """The objects of the verbs, none of them in the caller's hands.
 
-    :ivar running: claims
     :ivar waiting: pending jobs, and ``finished`` dead ones
     :ivar blocked: a child of a job that has ended without success
     :ivar overdue: jobs past their retention, the second with an edge in the caller's hands
@@ -349,6 +348,7 @@ VERBS: Mapping[str, Verb] = {
     "cancel": _cancel,
     "delete": _delete,
     "edit": _edit,
+    "await_also": lambda world: world.jobs.await_also(world.blocked, [After(world.waiting[0])]),
     "requeue": _requeue,
     "restore": _restore,
     "release_held": lambda world: world.jobs.release_held(only(world.blocked)),

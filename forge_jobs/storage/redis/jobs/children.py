@@ -8,7 +8,7 @@ call links them, or the sweep.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -219,6 +219,13 @@ class Edge(msgspec.Struct, frozen=True):
         return cls(EdgeState(state), on_failure, int(seq))
 
 
+class Child(NamedTuple):
+    """A job that is stored already, in place of a request."""
+
+    id: JobId
+    queue: str
+
+
 @dataclass
 class Edges:
     """The edges of one call.
@@ -233,7 +240,9 @@ class Edges:
     coming: set[JobId] = field(default_factory=set)
     _of_child: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
 
-    def add(self, child: NewJob, parent: JobId, on_failure: str, queue: str | None = None) -> None:
+    def add(
+        self, child: NewJob | Child, parent: JobId, on_failure: str, queue: str | None = None
+    ) -> None:
         """Let ``child`` wait for ``parent``. Of two edges between them the last counts.
 
         :param queue: the parent's, when the same call stores the parent

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.edges import Kin, Relative
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
-from tests.conformance.model.reference.ends import end_waiting, settle_if_last
-from tests.conformance.model.reference.state import Edge, World
+from tests.conformance.model.reference.ends import add_handover, end_waiting, settle_if_last
+from tests.conformance.model.reference.state import TOLD, Edge, World
 
 
 def handovers(world: World) -> list[Handover]:
@@ -42,6 +43,22 @@ def _deliver(world: World, delivery: Delivery) -> bool:
     else:
         settle_if_last(world, child)
     return True
+
+
+def await_also(world: World, job_id: JobId, after: Sequence[After]) -> None:
+    for each in (job_id, *(edge.job_id for edge in after)):
+        if each not in world.jobs:
+            raise NotFound(f"there is no job {each}")
+    child = world.jobs[job_id]
+    if child.status is not JobStatus.BLOCKED:
+        raise Conflict(f"job {job_id} waits for no other job")
+    for edge in after:
+        if edge.job_id not in child.edges:
+            child.edges[edge.job_id] = Edge(edge.on_failure)
+            parent = world.jobs[edge.job_id]
+            if parent.is_finished:
+                add_handover(world, child, parent.id, parent.status)
+                child.edges[parent.id].link = TOLD
 
 
 def kin(world: World, ids: Sequence[JobId], limit: int) -> dict[JobId, Kin]:

@@ -10,7 +10,7 @@ from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.jobs import After, Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import MINUTE, Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
@@ -172,6 +172,9 @@ class ReferenceJobs:
 
     def place(self, queue: str, job_id: JobId) -> LinePlace | None:
         return operators.place(self._world, queue, job_id)
+
+    def await_also(self, job_id: JobId, after: Sequence[After]) -> None:
+        children.await_also(self._world, job_id, after)
 
     def kin(self, ids: Sequence[JobId], *, limit: int = 100) -> dict[JobId, Kin]:
         return children.kin(self._world, ids, limit)

@@ -20,7 +20,7 @@ _AGAIN = ("enqueue", "register", "deploy", "edit", "fire")
 class Deletions(Instants):
     @rule(name=st.sampled_from([*QUEUES, _NOBODYS]))
     def delete_queue(self, name: str) -> None:
-        """Delete a queue with any content, whichever pods declare it."""
+        """Delete a queue with any content, whichever pods declare the queue."""
         self.do("config.delete_queue", name)
         self.do("config.queues")
 
@@ -124,7 +124,7 @@ class Deletions(Instants):
 
     @rule(name=scope, by_operator=st.booleans())
     def rate_limit_comes_back(self, name: str, by_operator: bool) -> None:
-        """Expect a full bucket with no line before it, whatever was missing before."""
+        """Expect a full bucket with no line ahead, whatever was missing before."""
         self.set_rate_limit(name, RateLimit(3, 5 * SECOND))
         self.do("config.drain_tokens", name)
         self.do("config.take_turns", name, [1, 1], 60 * SECOND)

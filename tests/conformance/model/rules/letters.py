@@ -91,7 +91,7 @@ class Letters(Lives):
     @precondition(lambda self: not self._have_been_large)
     @rule(name=queue)
     def payloads_of_letters_come_in_parts(self, name: str) -> None:
-        """Expect that one answer is bounded by the size of what it brings, jobs or letters."""
+        """Expect that one answer is bounded by the size of its jobs or letters."""
         self._have_been_large = True
         self.relay_all()
         self.do("config.set_queue", name, QueueChange(dead_letter="r"))

@@ -100,7 +100,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, how=ending, others=ending, started=st.booleans())
     def asked_to_cancel(self, name: str, how: str, others: str, started: bool) -> None:
-        """End a job after the wish to cancel it, in a batch with a job without such a wish."""
+        """End a job after the wish to cancel, in a batch with a job without such a wish."""
         self._plain(name, 3)
         lease = self.new_pod()
         claims = self.take(name, lease, 3, 3)

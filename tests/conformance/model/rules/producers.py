@@ -121,6 +121,16 @@ class Producers(Program):
         child = self.new_request(name, **fields, after=(After(with_it.id, fails), *after))
         self.put_in([with_it, child])
 
+    @precondition(lambda self: self.requests)
+    @rule(which=index, parents=few, fails=on_failure)
+    def await_also(self, which: int, parents: list[int], fails: Any) -> None:
+        """Let a job wait for further ones, which wait for none themselves: there is no circle."""
+        child = self.pick(self.requests, which).id
+        found = {self.pick(self.requests, number).id for number in parents} - {child}
+        jobs = self.world.jobs
+        free = [each for each in sorted(found) if each not in jobs or not jobs[each].edges]
+        self.do("jobs.await_also", child, [After(each, fails) for each in free])
+
     @rule(name=queue)
     def enqueue_after_nobody(self, name: str) -> None:
         stranger = After(JobId(self.new_id()))

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from forge_jobs.model.edges import Kin, Tally, check_kin
 from forge_jobs.model.edits import JobContent
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import After
 from forge_jobs.model.queues import LinePlace
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.jobs import children, read
 from forge_jobs.storage.sql.jobs.one.edit import edit
+from forge_jobs.storage.sql.jobs.one.joining import await_also
 from forge_jobs.storage.sql.jobs.one.kin import kin_of
 
 
@@ -36,6 +38,10 @@ class OneJobCalls:
         """See ``KinStore``."""
         check_kin(ids, 1)
         return await self._database.read(lambda tx: children.tallies_of(tx, ids))
+
+    async def await_also(self, job_id: JobId, after: Sequence[After]) -> None:
+        """See ``KinStore``."""
+        await self._database.write(lambda tx: await_also(tx, job_id, after), patient=False)
 
     async def place(self, queue: str, job_id: JobId) -> LinePlace | None:
         """See ``WaitingStore``."""

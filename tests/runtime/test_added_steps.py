@@ -1,0 +1,220 @@
+"""Steps that are added to a workflow while that one runs, by a step or by a client."""
+
+import asyncio
+from datetime import timedelta
+from typing import Annotated, Any
+
+import pytest
+
+from forge_jobs import Encryption, Fixed, FromStep, Steps, Workflow, group_handlers
+from forge_jobs.clients.client import JobClient
+from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.runtime.passes.cleanup import hand_over_once
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import dead, done, get_job, only, register, run_one
+from tests.support.runtimes import a_runtime
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
+
+NOOP: EnqueueRequest[Any] = EnqueueRequest("tests.noop", max_attempts=1)
+
+
+class Crawl:
+    """A step that finds pages, a step for each page, and one that adds up the pages."""
+
+    def __init__(self, encryption: Encryption | None = None) -> None:
+        self.handlers = HandlerRegistry(encryption=encryption)
+        self.handlers.include(group_handlers(encryption=encryption))
+        self.begun = 0
+        register = self.handlers.register
+        self.find: Handler[..., Any] = register(self._find, "find", retry=Fixed(timedelta(0)))
+        self.page: Handler[..., Any] = register(self._page, "page")
+        self.total: Handler[..., Any] = register(self._total, "total")
+
+    async def _find(self, ctx: JobContext, client: JobClient) -> int:
+        self.begun += 1
+        steps = Steps()
+        for number in range(3):
+            steps.step(f"page {number}", self.page.request(number), after=["start"])
+        steps.step("total", self.total.request(), after=[f"page {n}" for n in range(3)])
+        outcomes = await client.add_steps(ctx, steps)
+        assert set(outcomes) == {"page 0", "page 1", "page 2", "total"}
+        if self.begun == 1:
+            raise ConnectionError("died after the steps were added")
+        return 10
+
+    async def _page(self, number: int) -> int:
+        return number
+
+    async def _total(self, first: Annotated[int, FromStep("page 1")], ctx: JobContext) -> int:
+        return first + sum(each.result(int) for each in await ctx.parents())
+
+
+async def test_a_step_that_is_tried_again_adds_its_steps_once(storage: Storage) -> None:
+    crawl = Crawl(Encryption([Encryption.new_key()]))
+    workflow = Workflow("crawl")
+    workflow.step("start", crawl.page.request(7))
+    workflow.step("find", crawl.find.request(), after=["start"])
+    async with a_runtime(storage, crawl.handlers, 3).start() as handle:
+        stored = await handle.enqueue_workflow(workflow)
+        assert await handle.result(stored.id, timeout=50) == {"steps": 6}
+        state = await handle.client.workflow(stored.id)
+        assert await handle.result(state.steps["total"].job_id, timeout=50) == 4
+        # The same call once more, with the steps of the first.
+        assert await handle.client.enqueue_workflow(workflow_again(crawl, stored.id)) is not None
+    assert crawl.begun == 2
+    assert (state.done, state.total, state.is_settled) == (6, 6, True)
+    assert state.steps["total"].after == {f"page {number}": "hold" for number in range(3)}
+    assert list(state.steps)[-1] == "total"
+
+
+def workflow_again(crawl: Crawl, workflow_id: JobId) -> Workflow:
+    workflow = Workflow("crawl", id=workflow_id)
+    workflow.step("start", crawl.page.request(7))
+    workflow.step("find", crawl.find.request(), after=["start"])
+    return workflow
+
+
+def a_workflow() -> Workflow:
+    workflow = Workflow("w")
+    workflow.step("a", NOOP)
+    workflow.step("b", NOOP, after=["a"])
+    return workflow
+
+
+def some(**after: Any) -> Steps:
+    steps = Steps()
+    for name, before in after.items():
+        steps.step(name, NOOP, after=before)
+    return steps
+
+
+async def test_what_cannot_be_added_is_refused_and_nothing_is_stored(storage: Storage) -> None:
+    lease = await register(storage)
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_workflow(a_workflow())
+        for steps, problem in (
+            (some(c=["a"], b=["c"]), "'b': is there already"),
+            (some(c=["d"]), "'c': comes after 'd', which is no step"),
+            (some(c=["d"], d=["c"]), "has a circle"),
+            ({"c": NOOP}, r"give Steps\(\)"),
+        ):
+            with pytest.raises(InvalidInput, match=problem):
+                await client.add_steps(stored.id, steps)  # type: ignore[arg-type]
+        many = Steps()
+        for number in range(9_999):
+            many.step(f"{number}", NOOP)
+        with pytest.raises(InvalidInput, match="10001 steps"):
+            await client.add_steps(stored.id, many)
+        with pytest.raises(NotFound, match="there is no workflow"):
+            await client.add_steps(new_job_id(), some(c=["a"]))
+        await client.add_steps(stored.id, some(c=["a"]))
+        with pytest.raises(InvalidInput, match="'c': is there already"):
+            await client.add_steps(stored.id, some(c=["b"]))
+        assert sum((await storage.jobs.counts())["default"].by_status.values()) == 4
+
+        for _ in range(3):
+            await run_one(storage, lease, done())
+            await hand_over(storage)
+        assert (await client.workflow(stored.id)).status is JobStatus.PENDING
+        with pytest.raises(Conflict, match="has settled"):
+            await client.add_steps(stored.id, some(d=["a"]))
+        # What was added before is a repeat still.
+        assert set(await client.add_steps(stored.id, some(c=["a"]))) == {"c"}
+        assert sum((await storage.jobs.counts())["default"].by_status.values()) == 4
+
+
+async def hand_over(storage: Storage) -> None:
+    while await hand_over_once(storage.jobs):
+        pass
+
+
+async def test_two_add_steps_at_once_and_the_whole_waits_for_both(storage: Storage) -> None:
+    lease = await register(storage)
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_workflow(a_workflow())
+        both = some(same=["a"])
+        added = await asyncio.gather(
+            *(client.add_steps(stored.id, some(**{f"c{n}": ["b"]})) for n in range(3)),
+            client.add_steps(stored.id, both),
+            client.add_steps(stored.id, both),
+        )
+        assert added[3]["same"].job_id == added[4]["same"].job_id
+        state = await client.workflow(stored.id)
+        assert set(state.steps) == {"a", "b", "c0", "c1", "c2", "same"}
+        assert (state.waiting, state.status) == (6, JobStatus.BLOCKED)
+        # One that dies holds the whole, as any other, and is resumed.
+        last = [await end(storage, lease, done()) for _ in range(5)]
+        failed = await end(storage, lease, dead())
+        assert len({*last, failed}) == 6
+        state = await client.workflow(stored.id)
+        assert (len(state.held_by), state.status) == (1, JobStatus.BLOCKED)
+        assert (await client.resume_workflow(stored.id)).changed == 1
+        assert await end(storage, lease, done()) == failed
+        assert (await client.workflow(stored.id)).status is JobStatus.PENDING
+
+
+async def end(storage: Storage, lease: Any, how: Any) -> JobId:
+    job_id = await run_one(storage, lease, how)
+    await hand_over(storage)
+    return job_id
+
+
+class _Settling(JobClient):
+    """A client that stores its steps just before the workflow is cancelled."""
+
+    async def _stored(self, *args: Any) -> Any:
+        outcomes = await super()._stored(*args)
+        [gate] = {job.metadata["forge_jobs.workflow"] for job in await self._all(outcomes)}
+        await self.storage.jobs.cancel(only(JobId(gate)))
+        return outcomes
+
+    async def _all(self, outcomes: Any) -> Any:
+        return (await self.storage.jobs.get([each.job_id for each in outcomes])).values()
+
+
+async def test_steps_that_come_too_late_are_cancelled(storage: Storage) -> None:
+    async with JobClient(storage) as client, _Settling(storage) as late:
+        stored = await client.enqueue_workflow(a_workflow())
+        with pytest.raises(Conflict, match="is cancelled"):
+            await late.add_steps(stored.id, some(c=["a"], d=["c"]))
+        counts = (await storage.jobs.counts())["default"].by_status
+        assert (counts[JobStatus.CANCELLED], counts[JobStatus.BLOCKED]) == (3, 1)
+        assert set((await client.workflow(stored.id)).steps) == {"a", "b"}
+
+
+class _Dying(JobClient):
+    """A client whose process ends once its steps are stored, or once the whole waits for them."""
+
+    async def _noted(self, *args: Any) -> bool:
+        raise ConnectionError("the process ended here")
+
+
+async def test_a_repeat_completes_what_a_caller_left_that_died(storage: Storage) -> None:
+    async with JobClient(storage) as client, _Dying(storage) as dying:
+        stored = await client.enqueue_workflow(a_workflow())
+        with pytest.raises(ConnectionError):
+            await dying.add_steps(stored.id, some(c=["a"]))
+        # The whole waits already, and shows the step by the id.
+        state = await client.workflow(stored.id)
+        assert (state.total, state.waiting) == (3, 3)
+        [unnamed] = state.steps.keys() - {"a", "b"}
+        added = await client.add_steps(stored.id, some(c=["a"]))
+        assert added["c"].job_id == unnamed
+        assert set((await client.workflow(stored.id)).steps) == {"a", "b", "c"}
+        assert (await client.cancel_workflow(stored.id)).changed == 4
+        assert (await get_job(storage, added["c"].job_id)).status is JobStatus.CANCELLED
+
+
+async def test_the_blocking_client_adds_steps(storage: Storage) -> None:
+    client = JobClient(storage)
+    stored = await client.enqueue_workflow(a_workflow())
+    added = await asyncio.to_thread(client.sync.add_steps, stored.id, some(c=["a"]))
+    assert (await get_job(storage, added["c"].job_id)).status is JobStatus.BLOCKED
+    await client.aclose()
