@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.filters import JobFilter, Refusal
-from forge_jobs.model.jobs import JobStatus, Line
+from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import dead, done, enqueue_one, finish, get_job, new_job, only, run_one
@@ -147,6 +147,17 @@ async def test_a_cancelled_job_between_two_that_come_back_makes_no_circle(
     await storage.jobs.requeue(only(line[3]))
     ran = await order_of(storage, lease)
     assert sorted(ran) == sorted([line[0], line[2], line[3]])
+
+
+async def test_a_head_that_the_next_one_names_as_parent_keeps_its_place(
+    storage: Storage, lease: PodLease
+) -> None:
+    [first] = await in_line(storage, 1)
+    second = await enqueue_one(storage, after=(After(first, "hold"),), sequence=Line("k"))
+    assert await run_one(storage, lease, dead()) == first
+    await tell(storage)
+    await storage.jobs.requeue(only(first))
+    assert await order_of(storage, lease) == [first, second]
 
 
 async def test_a_job_that_is_tried_again_keeps_its_place(storage: Storage, lease: PodLease) -> None:

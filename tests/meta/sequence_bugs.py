@@ -58,8 +58,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a requeued job runs at its old place",
         "lib/jobs/children/returning",
-        "  if not stays then\n",
-        "  if false then\n",
+        "{ last }, before_in_line",
+        "{}, before_in_line",
     ),
     _redis(
         "a requeued job always comes last",

@@ -17,7 +17,6 @@ from forge_jobs.storage.sql.base.tables import edges, members
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, LIVE
 from forge_jobs.storage.sql.jobs.sequences.lines import (
-    CHILDREN,
     STILL_OPEN,
     lock_known,
     lock_last,
@@ -38,6 +37,13 @@ _WAIT_AGAIN = (
     update(edges)
     .where(edges.c.child_id == bindparam("child"), edges.c.parent_id == bindparam("parent"))
     .values(state=EdgeState.OPEN.value, link=LIVE)
+)
+# Also over an edge that a caller named: the two would wait for each other otherwise.
+_BEHIND = (
+    select(edges.c.child_id, edges.c.parent_id)
+    .join(members, members.c.job_id == edges.c.child_id)
+    .where(one_of(edges.c.parent_id, "ids"), edges.c.state.in_(WAITING))
+    .order_by(edges.c.child_id, edges.c.parent_id)
 )
 _NOT_HELD = (
     update(edges)
@@ -147,7 +153,7 @@ class Returning:
         """Read who waits for the jobs, through those that have ended while waiting."""
         ahead, seen = set(coming), set(coming)
         while ahead:
-            found = self._edges(CHILDREN, ahead)
+            found = self._edges(_BEHIND, ahead)
             children = {child for child, _ in found} - self._status.keys()
             self._status |= statuses(self._tx, children)
             ahead = {child for child in children if self._has_ended(child)} - seen
@@ -160,6 +166,8 @@ class Returning:
             seen |= ahead
             self._status |= statuses(self._tx, ahead - self._status.keys())
             found = self._edges(STILL_OPEN, {each for each in ahead if self._has_ended(each)})
+            for child, parent in found:
+                self._parents.setdefault(child, set()).add(parent)
             ahead = {parent for _, parent in found} - seen
 
     def _edges(self, statement: Select[Any], ids: Iterable[str]) -> list[tuple[str, str]]:
@@ -169,7 +177,6 @@ class Returning:
             for row in self._tx.execute(statement, {"ids": some})
         ]
         for child, parent in found:
-            self._parents.setdefault(child, set()).add(parent)
             self._children.setdefault(parent, set()).add(child)
         return found
 

@@ -1,13 +1,12 @@
--- Jobs of a sequence that wait again after they had ended. One that another job still waits for, or that was
--- the last, stays in place. Any other goes to the end of the line. Used with inheriting and relinking.
+-- Jobs of a sequence that wait again after they had ended. Used with inheriting and relinking. See ADR 255.
 
--- Returns the jobs of the sequence that wait for the job.
+-- Returns the jobs of sequences that wait for the job, also over edges that callers named.
 local function behind_in_line(base, id)
   local found = {}
   for _, name in ipairs(read_record('ZRANGE', base .. ':kin:' .. id, 0, -1) or {}) do
     local child = string.match(name, '^%S+')
-    local state, policy = read_edge(base, child, id)
-    if WAITS[state] and OF_SEQUENCES[policy] then
+    local state = read_edge(base, child, id)
+    if WAITS[state] and redis.call('HEXISTS', base .. ':j:' .. child, 'sequence') == 1 then
       found[#found + 1] = child
     end
   end
@@ -35,7 +34,10 @@ end
 -- The next one waits for the end of the job, and no operator can release it beside the job.
 local function no_longer_held(base, id)
   for _, child in ipairs(behind_in_line(base, id)) do
-    write_edge(base, child, id, 'open', select(2, read_edge(base, child, id)))
+    local _, policy, seq = read_edge(base, child, id)
+    if OF_SEQUENCES[policy] then
+      write_edge(base, child, id, 'open', policy, seq)
+    end
   end
 end
 
@@ -71,9 +73,7 @@ local function relink_in_line(base, job, edges)
   local parents = active(base, stays and before_in_line(base, id) or { last }, before_in_line)
   local open = relink(base, job, edges)
   no_longer_held(base, id)
-  if not stays then
-    open = open - leave_place(base, id)
-  end
+  open = open - (stays and 0 or leave_place(base, id))
   redis.call('HSET', base .. ':sequences', key, stays and last or id)
   return open + wait_for(base, job, parents)
 end
