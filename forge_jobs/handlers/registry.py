@@ -11,7 +11,7 @@ from forge_jobs.handlers.around.hooks import hooks_of
 from forge_jobs.handlers.handler import Handler, Registering
 from forge_jobs.handlers.injection.markers import middleware_of
 from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
-from forge_jobs.handlers.limits.concurrency import declared_limits
+from forge_jobs.handlers.limits.concurrency import Declared, declared_limits
 from forge_jobs.handlers.limits.rates import declared_rates
 from forge_jobs.handlers.option_checks import (
     check_aliases,
@@ -257,8 +257,8 @@ class HandlerRegistry:
         except InvalidInput as error:
             raise RegistrationError(str(error)) from None
 
-    def limits(self) -> dict[str, int]:
-        """Return how many jobs of a key run at once as handlers declare it, by name of the limit.
+    def limits(self) -> Declared:
+        """Return how many jobs of a key run at once, and the shares, as handlers declare them.
 
         :raises RegistrationError: two handlers declare one name with different numbers
         """

@@ -258,23 +258,30 @@ class RateLimitState(Struct, frozen=True, kw_only=True):
     unreadable: str = ""
 
 
-def check_limits(limits: Mapping[str, int]) -> None:
+def check_limits(limits: Mapping[str, int], shares: Mapping[str, int] | None = None) -> None:
     """Refuse names and numbers that no limit can have.
 
+    :param shares: of limits that have one
     :raises InvalidInput: names the field
     """
-    for name, at_most in limits.items():
+    numbers = [("limit", *each) for each in limits.items()]
+    numbers += [("share", *each) for each in (shares or {}).items()]
+    for field, name, number in numbers:
         check_name("limit", name)
-        fits = type(at_most) is int
-        if not fits or not 1 <= at_most <= MAX_WORKERS_LIMIT:
-            raise InvalidInput("limit", f"is {at_most!r}", f"give 1 to {MAX_WORKERS_LIMIT}")
+        if name not in limits:
+            raise InvalidInput("share", f"names {name!r}, which is no limit", "give its number too")
+        fits = type(number) is int
+        if not fits or not 1 <= number <= MAX_WORKERS_LIMIT:
+            raise InvalidInput(field, f"is {number!r}", f"give 1 to {MAX_WORKERS_LIMIT}")
 
 
 class LimitState(Struct, frozen=True, kw_only=True):
     """A stored limit of a queue: how many jobs of each of its keys may be in progress.
 
     :param at_most: jobs of one key, from 1 on
-    :param overridden: an operator has set the number, so that code does not change it
+    :param share: the keys take turns, and have slots in proportion to this weight. None: jobs of
+        all keys start in the order of the queue
+    :param overridden: an operator has set the numbers, so that code does not change them
     :param unreadable: which stored fields cannot be read, and why. "" when all can. A limit whose
         number cannot be read holds nothing back
     """
@@ -282,6 +289,7 @@ class LimitState(Struct, frozen=True, kw_only=True):
     queue: str
     name: str
     at_most: int
+    share: int | None = None
     overridden: bool
     unreadable: str = ""
 

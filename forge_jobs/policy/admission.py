@@ -183,7 +183,10 @@ def _limited(job: Job, around: Situation) -> Explanation:
     limit = next(known, None)
     key = f" of key {job.limit_key!r}" if job.limit_key else ""
     most = "the limit is gone, and it is ready with the next claim"
-    if limit is not None:
+    if limit is not None and limit.share is not None and len(around.holders) < limit.at_most:
+        most = f"its key{key.removeprefix(' of key')} has its share of {limit.share} while others "
+        most += f"wait{_held_by(around.holders)}; starts when the turn of the key comes"
+    elif limit is not None:
         most = f"{count(limit.at_most, 'job')}{key} may run at once in the queue, and as many do"
         most += f"{_held_by(around.holders)}; starts in its turn when one of them ends"
     return Explanation(

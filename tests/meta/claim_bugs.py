@@ -206,14 +206,14 @@ CLAIM_BUGS = (
     _of_redis(
         "a large job never comes",
         _BYTES,
-        "jobs/claim/claiming",
+        "jobs/claim/found",
         "(demand[DEMAND.goes_on] or #claims > 0) and done.room",
         "done.room",
     ),
     _of_redis(
         "what does not fit leaves its line",
         _BYTES,
-        "jobs/claim/claiming",
+        "jobs/claim/found",
         "is_cut and index - 1 or index",
         "index",
     ),

@@ -41,7 +41,7 @@ LIFETIME_BUGS = [
     ),
     _steps(
         "each step of a claim brings a job of any size",
-        "lua/lib/jobs/claim/claiming.lua",
+        "lua/lib/jobs/claim/found.lua",
         "(demand[DEMAND.goes_on] or #claims > 0) and done.room",
         "#claims > 0 and done.room",
     ),

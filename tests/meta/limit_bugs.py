@@ -25,7 +25,7 @@ def _drawn(name: str, file: str, old: str, new: str, backend: str = "sqlite") ->
 
 def _step(name: str, old: str, new: str, test: str) -> Bug:
     """A bug of the function that claims on Postgres."""
-    edit = Edit(f"forge_jobs/{_SQL}migrations/0028_claims_within_limits.postgresql.sql", old, new)
+    edit = Edit(f"forge_jobs/{_SQL}migrations/0030_shares.postgresql.sql", old, new)
     return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")
 
 
@@ -138,8 +138,8 @@ LIMIT_BUGS = [
     _bug(
         "code takes the place of an operator's number",
         f"{_SQL}config/limits",
-        "(not stored[name].overridden and stored[name].at_most != at_most)",
-        "(stored[name].at_most != at_most)",
+        "if name not in stored or not stored[name].overridden",
+        "if name not in stored or stored[name].overridden is not None",
         "code_declares_a_limit_and_an_operators_number_stays",
     ),
     _bug(

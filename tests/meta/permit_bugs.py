@@ -22,7 +22,7 @@ PERMIT_BUGS: tuple[Bug, ...] = (
     _bug(
         "claims of the same step do not count",
         "lib/jobs/claim/taking",
-        "rooms[permit] - 1, nil",
+        "(rooms[permit] or 1) - 1, nil",
         "rooms[permit], nil",
     ),
     _bug(

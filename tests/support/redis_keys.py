@@ -51,6 +51,7 @@ _QUEUE = frozenset(
         "at_most",
         "parks",
         "struck",
+        "turns",
         "sequences",
         "claimed",
         "owners",
@@ -75,9 +76,7 @@ _QUEUE = frozenset(
 )
 _TOLD = ("prog", "log", "ckpt")
 _OF_JOBS = (
-    "j",
-    "err",
-    *_TOLD,
+    *("j", "err", *_TOLD),
     "waits",
     "kids",
     "kin",
@@ -383,12 +382,12 @@ def _check_permits(queue: _Queue) -> Iterator[str]:
             ready[permit] += 1
     for prefix, meant in (("using", using), ("parked", parked), ("struck", struck)):
         yield from _same(prefix, {of: set(ids) for of, ids in queue.below(prefix).items()}, meant)
-    for name, meant in (("parks", parked), ("struck", struck)):
-        if set(queue.get(name)) != set(meant):
-            yield f"{name}, of jobs on hold: {sorted(queue.get(name))}, not {sorted(meant)}"
+    for name, of_job in (("parks", parked), ("struck", struck)):
+        yield from _same(name, dict.fromkeys(queue.get(name)), dict.fromkeys(of_job))
     for permit in parked:
-        most = queue.get("at_most").get(permit.partition("\n")[0], "").partition(" ")[0]
-        if not most or ready[permit] < int(most) - len(using[permit]):
+        most, *_ = queue.get("at_most").get(permit.split("\n")[0], "").split(" ")[0].split("/")
+        near = 2**62 if permit in queue.get("turns") else ready[permit]
+        if not most or near < int(most) - len(using[permit]):
             yield f"of {permit!r} {len(parked[permit])} jobs wait for nothing"
 
 

@@ -42,7 +42,7 @@ def test_one_name_has_one_number() -> None:
     handlers.register(crawl, "a", concurrency=Limit(2, name="hosts"))
     handlers.register(crawl, "b", concurrency=Limit(2, name="hosts", key="{host}"))
     handlers.register(crawl, "c", concurrency=Limit(7))
-    assert handlers.limits() == {"hosts": 2, "c": 7}
+    assert handlers.limits() == ({"hosts": 2, "c": 7}, {})
     handlers.register(crawl, "d", concurrency=Limit(3, name="hosts"))
     with pytest.raises(RegistrationError, match="'d' declares 'hosts' with another number"):
         handlers.limits()

@@ -17,6 +17,7 @@ BY_PLACE = re.compile(r"\b(?:request|asked|item|wish|pair|link|group)\[[2-9]\]")
 
 # A helper of ``cleanup.py`` or ``filters.py`` runs these, and names the fields for all of them.
 BY_A_HELPER = {"drop_events", "drop_minutes", "fold_gauges", "fold_hours"} | {
+    "exchange_in_turn",
     "find",
     "find_due",
     "find_ended",

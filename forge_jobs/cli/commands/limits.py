@@ -98,9 +98,16 @@ def list_concurrency(deployment: Deployment, as_json: bool) -> None:
     if as_json:
         emit_json(found)
         return
-    rows = [[each.queue, each.name, each.at_most, _setter(each)] for each in found.limits]
+    rows = [
+        [each.queue, each.name, each.at_most, each.share or "-", _setter(each)]
+        for each in found.limits
+    ]
     none = "No limit of concurrency is known. Handlers declare them: concurrency=Limit(2)"
-    emit_table(["queue", "limit", "at once", "set by"], rows, none=none)
+    emit_table(["queue", "limit", "at once", "share", "set by"], rows, none=none)
+
+
+def _shared(state: LimitState) -> str:
+    return f", keys take turns by share {state.share}" if state.share else ""
 
 
 def _setter(state: LimitState) -> str:
@@ -138,7 +145,8 @@ def show_concurrency(
         emit_json(found)
         return
     noun = "job" if found.at_most == 1 else "jobs"
-    talk(f"{queue} {name}: at most {found.at_most} {noun} of a key at once, by {_setter(found)}")
+    bound = f"at most {found.at_most} {noun} of a key at once{_shared(found)}"
+    talk(f"{queue} {name}: {bound}, by {_setter(found)}")
     if key is None:
         rows = [[each.key, each.running, _up_to(each.waiting)] for each in found.keys]
         emit_table(["key", "running", "waiting"], rows, none="No job waits for this limit.")
@@ -164,19 +172,24 @@ def _up_to(count: int) -> str:
 @click.argument("queue")
 @click.argument("name")
 @click.argument("at_most", metavar="COUNT", type=int)
+@click.option(
+    "--share", type=int, help="Weight of each key: keys take turns. 0: none. Without: as before."
+)
 @json_option
 @deployment_options
-def set_concurrency(
-    deployment: Deployment, queue: str, name: str, at_most: int, as_json: bool
+def set_concurrency(  # noqa: PLR0917 - one parameter for each word of the command
+    deployment: Deployment, queue: str, name: str, at_most: int, share: int | None, as_json: bool
 ) -> None:
     """Let COUNT jobs of each key of limit NAME of QUEUE run at once. Stays over later deploys."""
     state = with_operator(
-        deployment, lambda operator: operator.set_concurrency(queue, name, at_most), create=True
+        deployment,
+        lambda operator: operator.set_concurrency(queue, name, at_most, share),
+        create=True,
     )
     if as_json:
         emit_json(state)
         return
-    talk(f"{queue} {name}: at most {state.at_most} of a key at once")
+    talk(f"{queue} {name}: at most {state.at_most} of a key at once{_shared(state)}")
 
 
 @limits.command("delete-concurrency")

@@ -117,13 +117,14 @@ class _Concurrency(Value):
     async def read(self, storage: Storage, target: str) -> str:
         for state in await storage.config.limits():
             if target_of_limit(state.queue, state.name) == target:
-                return _text(state.at_most)
+                return _text((state.at_most, state.share))
         return ""
 
     async def write(self, storage: Storage, target: str, text: str) -> None:
         queue, _, name = target.partition(" ")
         if text:
-            await storage.config.set_limit(queue, name, msgspec.json.decode(text, type=int))
+            numbers = msgspec.json.decode(text, type=tuple[int, int | None])
+            await storage.config.set_limit(queue, name, *numbers)
         else:
             await storage.config.delete_limit(queue, name)
 

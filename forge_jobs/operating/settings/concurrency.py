@@ -1,5 +1,6 @@
 """Reads and changes of limits of concurrency: how many jobs of a key of a queue run at once."""
 
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -102,22 +103,32 @@ class ConcurrencyCalls(RecordedCalls):
             waiting=tuple(_waiting(each) for each in waiting),
         )
 
-    async def set_concurrency(self, queue: str, name: str, at_most: int) -> LimitState:
-        """Set a limit of concurrency. The number stays over later deploys. Creates the limit.
+    async def set_concurrency(
+        self, queue: str, name: str, at_most: int, share: int | None = None
+    ) -> LimitState:
+        """Set a limit of concurrency. The numbers stay over later deploys. Creates the limit.
 
         A higher number lets jobs run at once. A lower one stops none: the jobs in progress end, and
         no other begins until fewer are left.
 
-        :raises InvalidInput: the number is wrong
+        :param share: weight of each key, whose jobs take turns with those of others. 0: none. None:
+            as before, and none for a new limit
+        :raises InvalidInput: a number is wrong
         """
         self.actor.act("set_concurrency")
         check_queue("queue", queue)
         check_name("name", name)
-        check_limits({name: at_most})
+        check_limits({name: at_most}, {name: share} if share else {})
         self._may_use(queue)
+        if share is None:
+            with contextlib.suppress(NotFound):
+                share = (await self._concurrency(queue, name)).share
         config, target = self.storage.config, target_of_limit(queue, name)
         await self._recorded(
-            "set_concurrency", target, lambda: config.set_limit(queue, name, at_most), queue
+            "set_concurrency",
+            target,
+            lambda: config.set_limit(queue, name, at_most, share or None),
+            queue,
         )
         return await self._concurrency(queue, name)
 

@@ -102,8 +102,8 @@ class ServedQueues:
         for name, settings in queues.items():
             if settings is not None:
                 await config.ensure_queue(name, settings)
-            if limits:
-                await config.ensure_limits(name, limits)
+            if limits.at_most:
+                await config.ensure_limits(name, *limits)
         if self._is_closed:
             return
         new = [name for name in queues if name not in self.loops]

@@ -168,8 +168,8 @@ async def declare(plan: RuntimePlan, storage: Storage) -> None:
         try:
             if settings is not None:
                 await storage.config.ensure_queue(name, settings)
-            if limits and name in plan.queues:
-                await storage.config.ensure_limits(name, limits)
+            if limits.at_most and name in plan.queues:
+                await storage.config.ensure_limits(name, *limits)
         except Unavailable as error:
             silent.append(error)
             if not storage.is_parted or len(silent) == len(declared):

@@ -203,7 +203,9 @@ class ConfigStore(Protocol):
         """
         ...
 
-    async def ensure_limits(self, queue: str, limits: Mapping[str, int]) -> None:
+    async def ensure_limits(
+        self, queue: str, limits: Mapping[str, int], shares: Mapping[str, int] | None = None
+    ) -> None:
         """Declare limits of a queue from code: by name, how many jobs of each key may be in
         progress. Limits that an operator has set stay as they are. All or none are written.
 
@@ -215,17 +217,30 @@ class ConfigStore(Protocol):
         and waiters of the queue must wake where the same call does not claim it. A job that became
         ready and then goes without a claim must keep no other waiting.
 
-        :raises InvalidInput: a number below 1
+        Keys of a limit with a share take turns. A claim must put each due job of such a limit that
+        comes next on hold, and claim nothing while it cannot do so for all that come first. Then it
+        takes jobs of the keys with jobs on hold: of the lowest priority first, then of the key with
+        the fewest jobs in progress in proportion to the share, then of the key whose turn is the
+        longest ago. A key that is new has its turn at the due time of its first job. Within a key
+        the order is that of the queue. Jobs without a share take their places among these by their
+        due times. A claim that wants more jobs than other keys have takes more of one key, up to
+        ``at_most``. At least 100 keys take part in one claim, those with the oldest turns.
+
+        :param shares: by name, of limits that have one. None: no limit has
+        :raises InvalidInput: a number below 1, or a share without its limit
         """
         ...
 
-    async def set_limit(self, queue: str, name: str, at_most: int) -> None:
+    async def set_limit(
+        self, queue: str, name: str, at_most: int, share: int | None = None
+    ) -> None:
         """Store an operator's edit of a limit, and make the limit if there is none.
 
         Jobs that the limit held back and that now may run must become ready in the order of the
         queue, and waiters of the queue must wake. Running jobs stay, also where they are more.
 
-        :raises InvalidInput: ``at_most`` is below 1
+        :param share: None: the limit has none from now on
+        :raises InvalidInput: ``at_most`` or ``share`` is below 1
         """
         ...
 

@@ -26,12 +26,15 @@ Under the base of a queue
                                 looks at no job that it may not take
 ``held``              zset      jobs on hold, ``held:<kind>`` those of one kind. Others than those
                                 that wait for a limit
-``at_most``           hash      limit -> how many jobs of each of its keys may be in progress
+``at_most``           hash      limit -> how many jobs of each of its keys may be in progress,
+                                and the share behind a slash
 ``using:<permit>``    zset      claims of jobs of one limit and key, by when. See ``permits.lua``
 ``parked:<permit>``   zset      jobs on hold until one of these ends, in the order of the queue.
                                 ``parks`` (zset) all permits with such jobs
 ``struck:<mark>``     zset      jobs that a strike holds, in the order of the queue. ``struck``
                                 (zset) all marks of strikes with such jobs
+``turns``             zset      permits of limits with a share that have jobs on hold and room, by
+                                when each had its last turn. See ``turning.lua``
 ``sequences``         hash      key of a sequence -> the last job, while that is stored
 ``claimed``           zset      claims, by their last beat: the list of jobs in progress too
 ``own:<host>``        set       claims of one pod. ``owners`` (hash) how many each has

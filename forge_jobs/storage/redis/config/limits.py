@@ -12,17 +12,26 @@ from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 
 
 async def declare(
-    database: Database, queue: str, limits: Mapping[str, int], *, by_operator: bool
+    database: Database,
+    queue: str,
+    limits: Mapping[str, int],
+    shares: Mapping[str, int],
+    *,
+    by_operator: bool,
 ) -> None:
     """See ``ConfigStore.ensure_limits`` and ``ConfigStore.set_limit``."""
-    check_limits(limits)
+    check_limits(limits, shares)
     if not limits:
         return
     await note_queues(database, [queue])
     request = request_of(
         "set_key_limits",
         defaults=DEFAULT_FIELDS,
-        limits=[part for limit in limits.items() for part in limit],
+        limits=[
+            part
+            for name, at_most in limits.items()
+            for part in (name, f"{at_most}/{shares[name]}" if name in shares else str(at_most))
+        ],
         by_operator=by_operator,
     )
     base = database.keys.queue(queue)
@@ -59,12 +68,14 @@ async def states(database: Database) -> list[LimitState]:
 
 
 def _state(queue: str, name: str, stored: str) -> LimitState:
-    number, _, mark = stored.partition(" ")
-    read = StoredFields({"at_most": number})
+    numbers, _, mark = stored.partition(" ")
+    number, slash, share = numbers.partition("/")
+    read = StoredFields({"at_most": number, "share": share})
     return LimitState(
         queue=queue,
         name=name,
         at_most=read.number("at_most"),
+        share=read.number("share") if slash else None,
         overridden=mark == "set",
         unreadable=read.problems,
     )

@@ -157,11 +157,16 @@ class RedisConfigStore:
     async def strikes(self) -> list[Strike]:
         return await strikes.stored(self._database)
 
-    async def ensure_limits(self, queue: str, limits_of: Mapping[str, int]) -> None:
-        await limits.declare(self._database, queue, limits_of, by_operator=False)
+    async def ensure_limits(
+        self, queue: str, limits_of: Mapping[str, int], shares: Mapping[str, int] | None = None
+    ) -> None:
+        await limits.declare(self._database, queue, limits_of, shares or {}, by_operator=False)
 
-    async def set_limit(self, queue: str, name: str, at_most: int) -> None:
-        await limits.declare(self._database, queue, {name: at_most}, by_operator=True)
+    async def set_limit(
+        self, queue: str, name: str, at_most: int, share: int | None = None
+    ) -> None:
+        shares = {} if share is None else {name: share}
+        await limits.declare(self._database, queue, {name: at_most}, shares, by_operator=True)
 
     async def delete_limit(self, queue: str, name: str) -> None:
         await limits.remove(self._database, queue, name)

@@ -50,8 +50,8 @@ _HOLD_AT_ONCE = 1000
 _EXPIRED_AT_ONCE, _EXPIRED_STEPS = 250, 4
 """The most expired jobs that one claim takes away before it goes on: each step is short."""
 
-_STUCK, _MANY, _FULL = "stuck", "many", "full"
-_LEFT = [_MANY, *[_FULL] * 4]
+_STUCK, _MANY, _FULL, _TURNS = "stuck", "many", "full", "turns"
+_LEFT = [_MANY, _TURNS, *[_FULL] * 4]
 """Why a claim goes on, behind some 250 jobs that wait for their limit at most four times."""
 
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
@@ -124,15 +124,16 @@ async def exchange(
     part = first = _part_of(demand, ())
     settled, answers = await _step(db, "finalize", pairs, claims=asked(part))
     answer = answers[base]
-    stored = answer.claims
-    # There may be more: claims of which nothing is to be lost, if a further step fails.
+    stored, script = answer.claims, "exchange"
+    # Claims of which nothing is to be lost, if a further step fails.
     with contextlib.suppress(StorageError):
         while (answer.left in left or len(answer.claims) == part.limit) and (
             part := _part_of(demand, stored)
         ).limit:
             if answer.left == _FULL:
                 left.pop()
-            _, answers = await _step(db, "finalize", (), claims=asked(part))
+            script = "exchange_in_turn" if answer.left == _TURNS else script
+            _, answers = await _step(db, "finalize", (), claims=asked(part), script=script)
             answer = answers[base]
             stored += answer.claims
     db.waits.claimed(queue, asked_at)
@@ -145,8 +146,7 @@ async def exchange(
     claimed, unreadable = _claimed_jobs(queue, lease.host_id, stored)
     if unreadable:
         await _give_back(db, queue, unreadable)
-    # What stands behind jobs that are put aside is due too.
-    next_in = 0 if unreadable else answer.next_in
+    next_in = 0 if unreadable else answer.next_in  # What stands behind these is due too.
     return Exchange(
         tuple(settled),
         tuple(claimed),
@@ -292,13 +292,13 @@ async def _step(
     *,
     stale_after: int = 0,
     claims: Mapping[str, object] | None = None,
+    script: str = "exchange",
 ) -> tuple[list[bool], dict[str, _Answer]]:
     """End claims and make others. Return per pair whether the claim is settled, and all answers.
 
     :param claims: per base a demand
     """
-    demands = claims or {}
-    at_once = CLAIMS_AT_ONCE if mode == "finalize" else _PUT_BACK_AT_ONCE
+    demands, at_once = claims or {}, CLAIMS_AT_ONCE if mode == "finalize" else _PUT_BACK_AT_ONCE
     settled_before: list[bool] = []
     while len(pairs) > at_once:
         settled_before += (await _step(db, mode, pairs[:at_once], stale_after=stale_after))[0]
@@ -321,7 +321,7 @@ async def _step(
         )
         for base, (outcomes, items, owner) in (dict.fromkeys(demands, _NO_ENDS) | ends).items()
     }
-    answers = await db.run("exchange", requests, _Answer)
+    answers = await db.run(script, requests, _Answer)
     settled = {queue: answers[base].settled for queue, base in bases.items()}
     return settled_before + _in_order(places, settled), answers
 

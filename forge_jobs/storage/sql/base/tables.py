@@ -258,6 +258,7 @@ limits = Table(
     Column("queue", TEXT, primary_key=True),
     Column("name", TEXT, primary_key=True),
     Column("at_most", BigInteger, nullable=False),
+    Column("share", BigInteger),  # NULL: the keys take no turns.
     Column("overridden", Boolean, nullable=False, server_default=text("false")),
     postgresql_with=CHURNED,
 )
@@ -266,13 +267,11 @@ strikes = Table(
     "forge_strikes",
     metadata,
     Column("name", TEXT, primary_key=True),
-    # JSON text, see ``StoredStrike``.
-    Column("rule", TEXT, nullable=False),
+    Column("rule", TEXT, nullable=False),  # JSON text, see ``StoredStrike``.
     Column("at", BigInteger, nullable=False),
 )
 
-# Rows are only added, except by claims, which hold the lock of the queue. So ends of jobs never
-# wait for each other here.
+# Only claims, which hold the lock of the queue, delete rows. So no end of a job waits for another.
 openings = Table(
     "forge_openings",
     metadata,
@@ -280,6 +279,7 @@ openings = Table(
     Column("queue", TEXT, nullable=False),
     Column("limit_name", TEXT, nullable=False),
     Column("limit_key", TEXT, nullable=False),
+    Column("since", BigInteger, nullable=False, server_default="0"),  # The turn before.
     postgresql_with=CHURNED,
     sqlite_autoincrement=True,
 )

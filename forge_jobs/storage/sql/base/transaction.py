@@ -196,8 +196,9 @@ class Tx:
 
     def _write_freed(self) -> None:
         """Write what was freed for the next claims, and wake them."""
-        names = ("queue", "limit_name", "limit_key")
-        self.put(_ADD_OPENING, [dict(zip(names, key, strict=True)) for key in self.freed])
+        names = ("queue", "limit_name", "limit_key", "since")
+        rows = [dict(zip(names, (*key, self.now), strict=True)) for key in self.freed]
+        self.put(_ADD_OPENING, rows)
         self.wake_queues(queue for queue, *_ in self.freed)
         self.freed.clear()
 

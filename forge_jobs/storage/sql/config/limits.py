@@ -42,32 +42,46 @@ def _reopen(tx: Tx, queue: str, name: str) -> None:
     tx.wake_queue(queue)
 
 
-def ensure(tx: Tx, queue: str, wished: Mapping[str, int]) -> None:
+def ensure(tx: Tx, queue: str, wished: Mapping[str, int], shares: Mapping[str, int]) -> None:
     """See ``ConfigStore.ensure_limits``."""
-    check_limits(wished)
+    check_limits(wished, shares)
     stored = {row.name: row for row in tx.execute(_OF_QUEUE, {"queue": queue})}
     changed = {
-        name: at_most
+        name: (at_most, shares.get(name))
         for name, at_most in wished.items()
-        if name not in stored or (not stored[name].overridden and stored[name].at_most != at_most)
+        if name not in stored or not stored[name].overridden
+    }
+    changed = {
+        name: numbers
+        for name, numbers in changed.items()
+        if name not in stored or (stored[name].at_most, stored[name].share) != numbers
     }
     if changed:
         _write(tx, queue, changed, is_by_hand=False)
 
 
-def override(tx: Tx, queue: str, name: str, at_most: int) -> None:
+def override(tx: Tx, queue: str, name: str, at_most: int, share: int | None) -> None:
     """See ``ConfigStore.set_limit``."""
-    check_limits({name: at_most})
-    _write(tx, queue, {name: at_most}, is_by_hand=True)
+    check_limits({name: at_most}, {} if share is None else {name: share})
+    _write(tx, queue, {name: (at_most, share)}, is_by_hand=True)
 
 
-def _write(tx: Tx, queue: str, changed: Mapping[str, int], *, is_by_hand: bool) -> None:
+_Numbers = tuple[int, int | None]
+
+
+def _write(tx: Tx, queue: str, changed: Mapping[str, _Numbers], *, is_by_hand: bool) -> None:
     declare_queues(tx, [queue])
     # Claims that have looked at the old numbers end first: what they put on hold is seen then.
     lock(tx, queue)
     rows: list[dict[str, Any]] = [
-        {"queue": queue, "name": name, "at_most": at_most, "overridden": is_by_hand}
-        for name, at_most in sorted(changed.items())
+        {
+            "queue": queue,
+            "name": name,
+            "at_most": at_most,
+            "share": share,
+            "overridden": is_by_hand,
+        }
+        for name, (at_most, share) in sorted(changed.items())
     ]
     tx.put(tx.flavor.insert_replace(limits, _KEYS), rows)
     for name in changed:
@@ -92,6 +106,7 @@ def states(tx: Tx) -> list[LimitState]:
                 queue=row.queue,
                 name=row.name,
                 at_most=read.number("at_most"),
+                share=None if row.share is None else read.number("share"),
                 overridden=read.flag("overridden"),
                 unreadable=read.problems,
             )

@@ -195,11 +195,15 @@ class SqlConfigStore:
     async def strikes(self) -> list[Strike]:
         return await self._database.read(strikes.stored)
 
-    async def ensure_limits(self, queue: str, limits_of: Mapping[str, int]) -> None:
-        await self._database.write(lambda tx: limits.ensure(tx, queue, limits_of))
+    async def ensure_limits(
+        self, queue: str, limits_of: Mapping[str, int], shares: Mapping[str, int] | None = None
+    ) -> None:
+        await self._database.write(lambda tx: limits.ensure(tx, queue, limits_of, shares or {}))
 
-    async def set_limit(self, queue: str, name: str, at_most: int) -> None:
-        await self._database.write(lambda tx: limits.override(tx, queue, name, at_most))
+    async def set_limit(
+        self, queue: str, name: str, at_most: int, share: int | None = None
+    ) -> None:
+        await self._database.write(lambda tx: limits.override(tx, queue, name, at_most, share))
 
     async def delete_limit(self, queue: str, name: str) -> None:
         await self._database.write(lambda tx: limits.remove(tx, queue, name))

@@ -29,10 +29,12 @@ _MOST_OPENINGS = 500
 _ANY = 2**62
 
 _UNEXPIRED = "(expires_at IS NULL OR expires_at > :now)"
-_LIMITS = HotStatement.of("SELECT name, at_most FROM forge_limits WHERE queue = :queue")
+_LIMITS = HotStatement.of("SELECT name, at_most, share FROM forge_limits WHERE queue = :queue")
 _OPENINGS = HotStatement.of(f"""
     SELECT id, limit_name, limit_key FROM forge_openings
-    WHERE queue = :queue
+    WHERE queue = :queue AND limit_name NOT IN (
+        SELECT name FROM forge_limits WHERE queue = :queue AND share IS NOT NULL
+    )
     ORDER BY id
     LIMIT {_MOST_OPENINGS}
 """)
@@ -109,7 +111,15 @@ class Permits:
         self._wanted = wanted
         found = tx.rows(_LIMITS, {"queue": queue})
         # A number that cannot be read holds nothing back.
-        self._at_most = {row.name: number_or(row.at_most, _ANY) for row in found}
+        self.bounds: dict[str, int] = {row.name: number_or(row.at_most, _ANY) for row in found}
+        self.shares: dict[str, int] = {
+            row.name: max(number_or(row.share, 1), 1) for row in found if row.share is not None
+        }
+        # Jobs of these are taken off hold in turn, and never by a look at the queue.
+        self._at_most = {**self.bounds, **dict.fromkeys(self.shares, 0)}
+        freed = [*freed]
+        self.freed = [key for key in freed if key[1] in self.shares]
+        """Keys of limits with a share that the transaction has freed."""
         self._left: dict[Key, int] = {}
         self._waiting: set[Key] = set()
         self._opened: set[Key] = set()
@@ -119,7 +129,8 @@ class Permits:
         for row in tx.rows(_OPENINGS, {"queue": queue}) if is_opened else ():
             by_key[self._key_of(row)].append(row.id)
         for key in freed:
-            by_key[key] += ()
+            if key[1] not in self.shares:
+                by_key[key] += ()
         self._open_up(by_key)
 
     def _open_up(self, by_key: Mapping[Key, list[int]]) -> None:
@@ -209,7 +220,9 @@ class Permits:
         page = [
             row
             for row in self._tx.rows(_DUE, at)
-            if row.limit_name in self._at_most and row.id not in self.admitted
+            if row.limit_name in self._at_most
+            and row.limit_name not in self.shares
+            and row.id not in self.admitted
         ]
         self._look({self._key_of(row): None for row in page})
         left: dict[Key, int] = {}
@@ -241,14 +254,15 @@ class Permits:
         rooms = [key for key in self._waiting if self._left.get(key, 0) > 0]
         new = [key for key in rooms if key not in self._kept]
         if new:
-            self._tx.put(_ADD, [_row(key) for key in new])
+            self._tx.put(_ADD, [opening_of(key, self._tx.now) for key in new])
         if self._ready and (rooms or self._ready.difference(taken)):
             self._tx.wake_queue(self._queue)
 
 
-def _row(key: Key) -> Mapping[str, str]:
+def opening_of(key: Key, since: int) -> Mapping[str, Any]:
+    """Return the row of an opening."""
     queue, name, of = key
-    return {"queue": queue, "limit_name": name, "limit_key": of}
+    return {"queue": queue, "limit_name": name, "limit_key": of, "since": since}
 
 
 def _listed(values: Sequence[object]) -> str:

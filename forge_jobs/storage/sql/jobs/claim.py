@@ -9,6 +9,7 @@ walk merges the due jobs of the kinds that the claim may take, and reads no furt
 """
 
 import heapq
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,6 +27,7 @@ from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
 from forge_jobs.storage.sql.hot import claim as hot
 from forge_jobs.storage.sql.hot.permits import Limited, Permits, are_parked
+from forge_jobs.storage.sql.hot.turns import Turn, Turns
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 CLAIMED_COUNTER = "claimed"
@@ -60,7 +62,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     if permits is None and gate.has_limits and any(row.limit_name for row in picked):
         permits = Permits(tx, queue, demand.limit)
     if permits is not None:
-        picked, is_cut = _within_limits(permits, search)
+        picked, is_cut = _within_limits(tx, queue, demand, permits, search)
     if picked:
         tx.rows(
             _TAKE,
@@ -76,11 +78,21 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     return Picked(picked, is_cut)
 
 
-def _within_limits(permits: Permits, search: "_Search") -> tuple[list[JobRow], bool]:
+def _within_limits(
+    tx: Tx, queue: str, demand: Demand, permits: Permits, search: "_Search"
+) -> tuple[list[JobRow], bool]:
     """Return the jobs to take, and whether more are due, where some may be of limits.
 
     :param search: has found the first due jobs
     """
+    turns = Turns(tx, queue, demand, permits) if permits.shares else None
+    if turns is not None:
+        if not turns.drain():
+            # Nothing is taken until the keys of all jobs that come first are known.
+            turns.finish()
+            permits.finish(())
+            return [], True
+        search = search.again()
     picked: list[JobRow] = []
     is_cut = True
     for look in range(_LOOKS):
@@ -93,8 +105,49 @@ def _within_limits(permits: Permits, search: "_Search") -> tuple[list[JobRow], b
         picked = _decided(permits, search.picked, met)
         if permits.is_spent:
             break
+    if turns is not None:
+        picked, is_cut = _in_turn(tx, demand, turns, picked, is_cut=is_cut)
     permits.finish({row.id for row in picked})
     return picked, is_cut
+
+
+def _in_turn(
+    tx: Tx, demand: Demand, turns: Turns, picked: list[JobRow], *, is_cut: bool
+) -> tuple[list[JobRow], bool]:
+    """Return the jobs to take, and whether more are due, with those on hold whose turn it is."""
+    chosen = turns.choose()
+    ids = _encode([turn.job_id for turn in chosen]).decode()
+    read = {row.id: row for row in tx.rows(_WHOLE, {"ids": ids, "now": tx.now})} if chosen else {}
+    unreadable = [row for row in read.values() if not _SHAPES.fits(row)]
+    if unreadable:
+        hold(tx, unreadable)
+    spoilt = {row.id for row in unreadable}
+    waiting = deque(turn for turn in chosen if turn.job_id not in spoilt)
+    others = deque(picked)
+    found: list[JobRow] = []
+    taken: list[Turn] = []
+    size = 0
+    while (waiting or others) and len(found) < demand.limit:
+        is_turn = not others or (
+            waiting and waiting[0].place <= (others[0].priority, others[0].run_at)
+        )
+        row = read[waiting[0].job_id] if is_turn else others[0]
+        if row.crashes and len(found) >= len(demand.worker_ids):
+            (waiting if is_turn else others).popleft()
+            continue
+        more = len(row.payload.encode())
+        if found and size + more > demand.max_bytes:
+            is_cut = True
+            break
+        size += more
+        found.append(row)
+        if is_turn:
+            taken.append(waiting.popleft())
+        else:
+            others.popleft()
+    turns.take(taken)
+    turns.finish()
+    return found, is_cut or bool(unreadable) or (turns.is_cut and len(found) < demand.limit)
 
 
 def _limited(row: JobRow) -> Limited:

@@ -85,19 +85,24 @@ class ReferenceConfig:
 
     # -- limits by key
 
-    def ensure_limits(self, queue: str, limits: Mapping[str, int]) -> None:
+    def ensure_limits(
+        self, queue: str, limits: Mapping[str, int], shares: Mapping[str, int] | None = None
+    ) -> None:
         for name, at_most in limits.items():
             before = self._world.limits.get((queue, name))
             if before is None or not before.overridden:
-                self._set_limit(queue, name, at_most, by_hand=False)
+                self._set_limit(queue, name, at_most, (shares or {}).get(name), by_hand=False)
 
-    def set_limit(self, queue: str, name: str, at_most: int) -> None:
-        self._set_limit(queue, name, at_most, by_hand=True)
+    def set_limit(self, queue: str, name: str, at_most: int, share: int | None = None) -> None:
+        self._set_limit(queue, name, at_most, share, by_hand=True)
 
-    def _set_limit(self, queue: str, name: str, at_most: int, *, by_hand: bool) -> None:
+    def _set_limit(
+        self, queue: str, name: str, at_most: int, share: int | None, *, by_hand: bool
+    ) -> None:
         self._world.declare(queue)
-        state = LimitState(queue=queue, name=name, at_most=at_most, overridden=by_hand)
-        self._world.limits[queue, name] = state
+        self._world.limits[queue, name] = LimitState(
+            queue=queue, name=name, at_most=at_most, share=share, overridden=by_hand
+        )
 
     def delete_limit(self, queue: str, name: str) -> None:
         if self._world.limits.pop((queue, name), None) is None:

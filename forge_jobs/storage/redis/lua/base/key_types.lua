@@ -5,7 +5,7 @@
 local NEEDED = {
   queue = 'hash', slots = 'hash', lines = 'zset', held = 'zset', claimed = 'zset', owners = 'hash',
   started = 'zset', unique = 'hash', expiring = 'zset', handovers = 'zset', gone = 'zset',
-  letters = 'zset', parks = 'zset', sequences = 'hash', struck = 'zset',
+  letters = 'zset', parks = 'zset', sequences = 'hash', struck = 'zset', turns = 'zset',
 }
 local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 local OTHERS = {

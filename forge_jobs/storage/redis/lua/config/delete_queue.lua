@@ -24,6 +24,7 @@ local function handle(base)
       end
     end
     redis.call('DEL', base .. ':slots', base .. ':flow_totals', base .. ':at_most', base .. ':parks')
+    redis.call('DEL', base .. ':turns')
     move_version(base)
     wake('beat')
     wake('fleet')

@@ -15,6 +15,7 @@ local function handle(base, request)
       next_one = permit
       break
     end
+    redis.call('ZREM', base .. ':turns', permit) -- A limit with a share makes the turn anew.
     done = permit == from and before or 0
     local number, is_more = open_permit(base, permit, room_of(base, permit) - done)
     total, done = total + number, is_more and done + number or 0

@@ -4,7 +4,7 @@
 -- whether the end is settled, and the claims. With fewer claims than asked for also the time until the next
 -- job, -1 for none. Then the other kinds that are due, kinds_version, id and reason of each job that was
 -- put aside because the job cannot be read, and why due jobs were left.
--- uses: jobs ready reading merging levels finding slots queues claims letters endings outcomes applying plain_ends settling unreadable limiting taking moving claiming
+-- uses: jobs ready reading merging levels finding slots queues claims letters endings outcomes applying plain_ends settling unreadable limiting taking moving found claiming
 local function handle(base, request)
   local mode, outcomes, items, stale_after, demand, owner = unpack(request)
   for number, parts in ipairs(outcomes) do

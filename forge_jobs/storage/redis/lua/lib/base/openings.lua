@@ -12,11 +12,19 @@ local MOST_OPENED = 200
 local OF_PARKED = { 'hold', 'permit', 'kind', 'priority', 'run_at', 'crashes', 'expires' }
 
 -- Lets the first jobs of a permit be ready, at most `wanted` and as many as there is room. Expired ones do
--- not count. Returns how many, and whether more may follow.
+-- not count. Of a limit with a share the jobs stay on hold, and the permit has a turn in a claim: see
+-- turning.lua. Returns how many are ready, and whether more may follow.
 local function open_permit(base, permit, wanted)
   local key, number, left = base .. ':parked:' .. permit, 0, MOST_OPENED
   local first = redis.call('ZRANGE', key, 0, 0)[1]
-  wanted = first and math.min(wanted, room_of(base, permit)) or 0
+  local room, share = 0, nil
+  if first then
+    room, share = room_of(base, permit)
+  end
+  if share and room > 0 and redis.call('ZADD', base .. ':turns', 'NX', now_text, permit) == 1 then
+    made_ready[permit] = true
+  end
+  wanted = share and 0 or math.min(wanted, room)
   while first and number < wanted and left > 0 do
     redis.call('ZREM', key, first)
     local id = string.sub(first, 27)

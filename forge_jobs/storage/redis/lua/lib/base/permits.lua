@@ -3,15 +3,17 @@
 -- these at least as many stand ready as there is room: see openings.lua. Goes with lines.lua. Few functions,
 -- since each run of a script makes them all.
 
--- Returns how many more jobs of the permit may be in progress. Without a limit any number. Beside a key of
--- another type none: the jobs wait until the key is back.
+-- Returns how many more jobs of the permit may be in progress, the share of the limit, nil for none, and how
+-- many jobs are in progress. Without a limit any number may be. Beside a key of another type none: the jobs
+-- wait until the key is back.
 local function room_of(base, permit)
   local stored = read_record('HGET', base .. ':at_most', string.match(permit, '^[^\n]*'))
   local used = read_record('ZCARD', base .. ':using:' .. permit)
   if stored == nil or used == nil then
     return 0
   end
-  return whole(stored and string.match(stored, '^%d+'), math.huge) - used
+  local number, share = string.match(stored or '', '^(%d*)/?(%d*)')
+  return whole(number, math.huge) - used, whole(share), used
 end
 
 -- A job on hold stands among those of the permit by priority, due time and id: the format of these.
@@ -27,6 +29,7 @@ local function leave_parked(base, job)
   redis.call('ZREM', key, string.format(PARKED, job.priority + 2 ^ 31, job.run_at, job.id))
   if redis.call('EXISTS', key) == 0 then
     redis.call('ZREM', lists, of)
+    redis.call('ZREM', base .. ':turns', of)
   end
   redis.call('HDEL', record, 'hold')
   job.hold = nil

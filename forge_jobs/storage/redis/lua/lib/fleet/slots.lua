@@ -50,15 +50,15 @@ local function renew_slot(base, host, slot, epoch, lease_for)
   return true
 end
 
--- Returns whether a pod may claim from the queue now.
+-- Returns whether a pod may claim from the queue now, and whether the queue has limits with a share.
 local function is_open(base, host, epoch)
-  local paused, cooldown_until, waits, workers = unpack(
-    redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until', 'waits', 'max_workers')
-  )
+  local paused, cooldown_until, waits, workers, shared = unpack(redis.call(
+    'HMGET', base .. ':queue', 'paused', 'cooldown_until', 'waits', 'max_workers', 'shared'
+  ))
   if workers then
     waits_of[base] = waits
   end
   return not paused
     and (not cooldown_until or whole(cooldown_until, 0) <= now)
-    and is_live(load_slot(base, host), epoch)
+    and is_live(load_slot(base, host), epoch), shared
 end

@@ -1,5 +1,5 @@
 -- Claims the first due jobs of a queue. Used with jobs, slots, finding, claims, unreadable, limiting, taking,
--- moving.
+-- found, moving. Queues with shares have a script of their own, which gives the functions of turning and choosing.
 --
 -- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over, whether a step before has
 -- made claims }. The payloads of the claims are so many bytes at most. The first one of all steps comes
@@ -8,41 +8,23 @@
 -- A step puts about so many jobs of full permits on hold, and reads so many where there is one.
 local MOST_PARKED, AHEAD = 250, 100
 
--- Takes jobs that were found, for what the claim has so far. Returns the round: those that are dealt with,
--- the claimed ones by the status before, and those whose permit is used up.
-local function take_found(base, picked, demand, done)
-  local claims, before, parked, is_cut = done.claims, {}, {}, false
-  local last = #picked
-  for index, entry in ipairs(picked) do
-    local most = (demand[DEMAND.goes_on] or #claims > 0) and done.room
-    local worker = demand[DEMAND.workers][#claims + 1] or ''
-    local taken, status = take(base, entry, demand[DEMAND.host], worker, most)
-    is_cut = taken == false
-    if taken == 'full' then
-      parked[#parked + 1] = entry
-    elseif taken then
-      claims[#claims + 1], done.room = taken, done.room - #taken[3]
-      local ids = before[status] or {}
-      before[status], ids[#ids + 1] = ids, entry.id
-    elseif not is_cut then
-      done.unreadable[#done.unreadable + 1] = entry
-    end
-    if is_cut or #claims == demand[DEMAND.limit] then
-      last = is_cut and index - 1 or index
-      break
-    end
-  end
-  done.is_cut, done.is_over = is_cut, last < #picked
-  return { picked = done.is_over and { unpack(picked, 1, last) } or picked, before = before, parked = parked }
-end
-
 -- The claims, the kinds of due jobs that were passed over, the jobs that cannot be read (id and
 -- reason of each), and whether due jobs were left: 'cut' for their size, 'stuck' behind expired ones,
 -- 'many' for a further step, 'full' behind others that were put on hold.
-local function claim(base, demand)
+local function claim(base, demand, by_turns)
   local host, epoch, workers, limit, kinds, room, passed = unpack(demand)
-  if limit < 1 or not is_open(base, host, epoch) then
+  local may_claim, is_shared = is_open(base, host, epoch)
+  if limit < 1 or not may_claim then
     return {}, {}, {}, ''
+  end
+  local turns, are_more_turns = {}, false
+  if is_shared and not by_turns then
+    return {}, {}, {}, 'turns'
+  elseif is_shared then
+    turns, are_more_turns = by_turns.choose(base, demand)
+    if not turns then
+      return {}, {}, {}, 'full'
+    end
   end
   local claims, unreadable, parked = {}, {}, 0
   local done = { claims = claims, unreadable = unreadable, room = room }
@@ -50,7 +32,7 @@ local function claim(base, demand)
   repeat
     local size = math.max(limit - #claims, parked > 0 and AHEAD or 0)
     picked, found = find_due(base, kinds, passed, #workers - #claims, size)
-    local round = take_found(base, picked, demand, done)
+    local round = take_found(base, turns[1] and by_turns.merge(picked, turns) or picked, demand, done)
     local is_done, problem = pcall(move, base, host, round)
     if not is_done then
       put_back(base, host, round)
@@ -62,6 +44,9 @@ local function claim(base, demand)
   if #claims > 0 then
     count('claimed', host, #claims)
   end
+  if is_shared then
+    by_turns.finish(base, turns)
+  end
   for index, entry in ipairs(unreadable) do
     unreadable[index] = { entry.id, set_aside(base, entry.id, entry.line.kind) }
   end
@@ -69,7 +54,7 @@ local function claim(base, demand)
     write_bounds(base, found.lines)
   end
   local is_short = #claims + #unreadable < limit
-  local is_left = is_short and (found.is_cut or parked >= MOST_PARKED)
-  local left = is_left and (parked > 0 and 'full' or 'many') or ''
+  local is_left = is_short and (found.is_cut or parked >= MOST_PARKED or are_more_turns)
+  local left = is_left and ((parked > 0 or are_more_turns) and 'full' or 'many') or ''
   return claims, found.strange, unreadable, done.is_cut and 'cut' or is_stuck() and 'stuck' or left
 end

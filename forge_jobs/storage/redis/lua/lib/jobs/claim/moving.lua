@@ -24,8 +24,10 @@ local function put_back(base, host, round)
   end
   for _, entry in ipairs(round.picked) do
     local line = entry.line
-    redis.pcall('ZADD', base .. ':ready:' .. line.name, entry.run_at, entry.id)
-    redis.pcall('ZADD', base .. ':lines', line.priority, line.name)
+    if not entry.turn then
+      redis.pcall('ZADD', base .. ':ready:' .. line.name, entry.run_at, entry.id)
+      redis.pcall('ZADD', base .. ':lines', line.priority, line.name)
+    end
   end
   for status, ids in pairs(round.before) do
     for _, id in ipairs(ids) do

@@ -27,7 +27,7 @@ end
 local function take(base, entry, host, worker, room)
   local key, line = base .. ':j:' .. entry.id, entry.line
   -- Where one job waits for its limit, many may. Their payloads are not read.
-  local permit = has_met_full and read_fields(key, 'permit')[1]
+  local permit = has_met_full and not entry.turn and read_fields(key, 'permit')[1]
   if permit and is_full(base, entry, permit) then
     return 'full'
   end
@@ -37,7 +37,7 @@ local function take(base, entry, host, worker, room)
   local more = values[5] and read_more(key) or NOTHING_MORE
   if not (payload and doc and enqueued and token and more.attempt) then
     return nil
-  elseif permit and is_full(base, entry, permit) then
+  elseif permit and not entry.turn and is_full(base, entry, permit) then
     return 'full'
   elseif room and #payload > room then
     return false
@@ -56,7 +56,10 @@ local function take(base, entry, host, worker, room)
   end
   if permit then
     redis.pcall('ZADD', base .. ':using:' .. permit, now_text, entry.id)
-    rooms[permit], made_ready[entry.id] = rooms[permit] - 1, nil
+    rooms[permit], made_ready[entry.id] = (rooms[permit] or 1) - 1, nil
+  end
+  if entry.turn then
+    entry.is_done, rooms[permit] = true, nil
   end
   return {
     entry.id, line.kind, payload, doc, token, line.priority, entry.run_at, enqueued,
