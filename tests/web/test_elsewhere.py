@@ -26,6 +26,7 @@ from forge_jobs.model.ids import HostId, JobId, new_job_id
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, RateLimit
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.specs import ScheduleEdit
@@ -60,6 +61,7 @@ ACTS = {
     "delete_limit": "name=smtp",
     "set_concurrency": "queue=mail&name=hosts&at_most=4",
     "delete_concurrency": "queue=mail&name=hosts",
+    "lift_strike": "name=no+mail",
     "cancel_jobs": "id={0}",
     "cancel_jobs by filter": "q=queue:mail+status:pending",
     "requeue_jobs": "q=status:cancelled",
@@ -87,6 +89,7 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
         await storage.config.set_paused("images", True)
         await storage.config.ensure_rate_limit("smtp", RateLimit(100, 86_400))
         await storage.config.ensure_limits("mail", {"hosts": 2})
+        await storage.config.put_strike("no mail", StrikeRule(kind="mail.send"), "ada")
         stored = await storage.jobs.enqueue([new_job(queue="mail") for _ in range(4)])
         ids = sorted(each.job_id for each in stored)
         [held] = await storage.jobs.enqueue(

@@ -192,7 +192,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
     """
     if row.metadata != "{}":
         _decode_metadata(row.metadata)
-    due_at = from_us(row.run_at)
+    due_at, waited_for = from_us(row.run_at), row.rate_limit
     return ClaimedJob(
         claim=Claim(row.queue, row.id, row.token, host_id),
         kind=row.kind,
@@ -213,7 +213,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
         cancel_requested=bool(row.cancel_requested),
         schedule=row.schedule,
         snoozed_since=None if row.snoozed_at is None else from_us(row.snoozed_at),
-        rate_limit=(row.rate_limit or "") if row.cause == Cause.RATE_LIMITED else "",
+        rate_limit=waited_for if row.cause == Cause.RATE_LIMITED and waited_for else "",
     )
 
 
