@@ -73,6 +73,7 @@ from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.sequence_bugs import SEQUENCE_BUGS
 from tests.meta.served_bugs import SERVED_BUGS
+from tests.meta.share_bugs import SHARE_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
 from tests.meta.strike_bugs import STRIKE_BUGS
@@ -140,6 +141,7 @@ GROUPS = {
     "again": AGAIN_BUGS,
     "rate": RATE_BUGS,
     "limit": LIMIT_BUGS,
+    "share": SHARE_BUGS,
     "strike": STRIKE_BUGS,
     "pod": POD_BUGS,
 }

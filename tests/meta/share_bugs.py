@@ -1,0 +1,81 @@
+"""Bugs of fair shares between the keys of a limit."""
+
+from tests.meta.bugs import Bug, Edit
+
+_TESTS = ("tests/conformance/test_shares.py",)
+_FILES = {
+    "sqlite": "forge_jobs/storage/sql/hot/turns.py",
+    "postgres": "forge_jobs/storage/sql/migrations/0030_shares.postgresql.sql",
+    "redis": "forge_jobs/storage/redis/lua/lib/jobs/claim/turning.lua",
+}
+
+
+def _bug(backend: str, name: str, old: str, new: str) -> Bug:
+    edit = Edit(_FILES[backend], old, new)
+    return Bug(f"shares on {backend}: {name}", _TESTS, (edit,), backend)
+
+
+SHARE_BUGS: tuple[Bug, ...] = (
+    _bug(
+        "sqlite",
+        "a key keeps its turn after a claim",
+        "added[key] = self._tx.now if taken[key] else since",
+        "added[key] = since",
+    ),
+    _bug(
+        "sqlite",
+        "jobs in progress do not count",
+        "weight = (self._used[key] + place) / ",
+        "weight = place / ",
+    ),
+    _bug("sqlite", "all shares are alike", " / self._shares[key[1]]", " / 1"),
+    _bug("sqlite", "the bound is passed", "mine[: max(room, 0)]", "mine"),
+    _bug(
+        "sqlite",
+        "a claim leaves no turn",
+        "if is_open and (taken[key] or key in self._new):",
+        "if is_open and key in self._new:",
+    ),
+    _bug(
+        "sqlite",
+        "a new key wakes no pod",
+        "if added.keys() & self._new.keys():",
+        "if False:",
+    ),
+    _bug(
+        "postgres",
+        "jobs in progress do not count",
+        "(used + place - 1)::double precision / share",
+        "(place - 1)::double precision / share",
+    ),
+    _bug(
+        "postgres",
+        "all shares are alike",
+        "(used + place - 1)::double precision / share",
+        "(used + place - 1)::double precision",
+    ),
+    _bug(
+        "redis",
+        "jobs in progress do not count",
+        "weight = (used + number - 1) / share",
+        "weight = (number - 1) / share",
+    ),
+    _bug(
+        "redis",
+        "all shares are alike",
+        "weight = (used + number - 1) / share",
+        "weight = used + number - 1",
+    ),
+    _bug(
+        "redis",
+        "the bound is passed",
+        "math.min(each, room) - 1) or {}",
+        "each - 1) or {}",
+    ),
+    _bug(
+        "redis",
+        "a new key wakes no pod",
+        "== 1 then\n      wake_queue(base)",
+        "== 2 then\n      wake_queue(base)",
+    ),
+)
