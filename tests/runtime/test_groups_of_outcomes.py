@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import anyio.lowlevel
 import pytest
 
+from forge_jobs import Fixed
 from forge_jobs.handlers.injection.markers import Depends
 from forge_jobs.handlers.outcomes import Again, Dead, Failed, RateLimited, Snoozed, Throttled
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -117,6 +118,7 @@ async def test_a_clean_up_that_raises_does_not_undo_an_outcome_in_a_group(
 
 
 async def test_rules_of_retries_look_into_groups(storage: Storage) -> None:
-    handlers = _raising(ConnectionError("busy"), retry_on=ConnectionError)
+    later = Fixed(timedelta(hours=1))
+    handlers = _raising(ConnectionError("busy"), retry_on=ConnectionError, retry=later)
     job = await _run(storage, handlers, Cause.FAILED)
     assert job.status == "failed"
