@@ -148,6 +148,9 @@ def _is_repeated(runs: list[Run], record: Record) -> bool:
     for run, again in itertools.pairwise(runs):
         if run.ended_ns is None or not record.was_sound(run.process_id):
             continue
+        # A process that was frozen may start a job of a claim that others have taken over since.
+        if again.process_id in record.frozen and again.token < run.token:
+            continue
         if record.was_undisturbed(run.started_ns, again.started_ns):
             return True
     return False

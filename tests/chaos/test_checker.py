@@ -150,6 +150,19 @@ def test_a_second_run_without_a_fault_is_found(story: Story) -> None:
     assert story.verdict().repeated == [ID]
 
 
+@pytest.mark.parametrize(("how", "found"), [(frozen, []), (lambda _: None, [ID])])
+def test_a_claim_of_before_that_starts_after_its_successor_is_that_of_a_frozen_process(
+    story: Story, how: Callable[[Story], Any], found: list[str]
+) -> None:
+    story.note("start", 5, token=2, pod=OTHER)
+    story.note("end", 6, token=2, pod=OTHER)
+    story.note("start", 6.5)
+    story.note("cut", 6.6)
+    story.finished(6.1, token=2)
+    how(story)
+    assert story.verdict().repeated == found
+
+
 def test_a_second_run_after_a_stop_in_good_order_is_found(story: Story) -> None:
     ran_again_after(story, stopped_too_soon)
     story.record.stops[POD].exit_code = 0
