@@ -194,9 +194,9 @@ EDGE_BUGS = (
         _WORKFLOWS,
         (
             Edit(
-                _PLAN,
-                "return step.status in FAILED or",
-                "return step.status is JobStatus.DEAD or",
+                "forge_jobs/clients/flows/plans.py",
+                "return part.status in FAILED or",
+                "return part.status is JobStatus.DEAD or",
             ),
         ),
     ),

@@ -25,7 +25,7 @@ def _drawn(name: str, file: str, old: str, new: str, backend: str = "sqlite") ->
 
 def _step(name: str, old: str, new: str, test: str) -> Bug:
     """A bug of the function that claims on Postgres."""
-    edit = Edit(f"forge_jobs/{_SQL}migrations/0030_shares.postgresql.sql", old, new)
+    edit = Edit(f"forge_jobs/{_SQL}migrations/0028_claims_within_limits.postgresql.sql", old, new)
     return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")
 
 

@@ -5,7 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _TESTS = ("tests/conformance/test_shares.py",)
 _FILES = {
     "sqlite": "forge_jobs/storage/sql/hot/turns.py",
-    "postgres": "forge_jobs/storage/sql/migrations/0030_shares.postgresql.sql",
+    "postgres": "forge_jobs/storage/sql/migrations/0028_claims_within_limits.postgresql.sql",
     "redis": "forge_jobs/storage/redis/lua/lib/jobs/claim/turning.lua",
 }
 

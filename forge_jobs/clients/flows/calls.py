@@ -11,6 +11,7 @@ from msgspec import structs
 
 from forge_jobs.clients.bulk import BulkTotals, in_batches, sum_of
 from forge_jobs.clients.flows.plans import (
+    FAILED,
     GROUP_KIND,
     EnqueuedGroup,
     Group,
@@ -23,7 +24,6 @@ from forge_jobs.clients.flows.plans import (
 )
 from forge_jobs.clients.flows.steps import Graph, Steps
 from forge_jobs.clients.flows.workflows import (
-    FAILED,
     WORKFLOW_KIND,
     Addition,
     EnqueuedWorkflow,

@@ -106,6 +106,10 @@ def state_of(group: JobId, tally: Tally) -> GroupState:
     )
 
 
+FAILED = (JobStatus.DEAD, JobStatus.CANCELLED)
+_OF_FAILED = (EdgeState.HELD, EdgeState.DEAD, EdgeState.CANCELLED)
+
+
 class Callbacks(Struct, frozen=True):
     """The payload of the group's own job: the jobs of the callbacks that the end decides on."""
 
@@ -122,23 +126,36 @@ def group_to_resume(
     :raises Conflict: the group has ended with success
     :raises NotFound: a member that failed has been removed
     """
-    if gate.status is JobStatus.DONE:
-        raise Conflict(f"group {gate.id} has ended with success: there is nothing to resume")
-    failed = [each for each in members if _has_failed(each)]
+    failed = failed_parts("group", gate, "members", members, "enqueue another group")
+    callbacks = msgspec.json.decode(payload or "{}", type=Callbacks)
+    behind = [] if callbacks.on_success is None else [callbacks.on_success]
+    return failed, [gate.id, *behind]
+
+
+def failed_parts(
+    what: str, whole: Job, noun: str, parts: Sequence[Relative], fix: str
+) -> list[JobId]:
+    """Return the parts that ended without success, of a whole that is to be resumed.
+
+    :param what: the word for the whole. ``noun``: for its parts
+    :raises Conflict: the whole has ended with success
+    :raises NotFound: a part that failed has been removed
+    """
+    if whole.status is JobStatus.DONE:
+        raise Conflict(f"{what} {whole.id} has ended with success: there is nothing to resume")
+    failed = [each for each in parts if has_failed(each)]
     gone = [each.id for each in failed if each.status is None]
     if gone:
         raise NotFound(
-            f"{len(gone)} members of group {gate.id} that failed are gone, {gone[0]} among them; "
-            "enqueue another group"
+            f"{len(gone)} {noun} of {what} {whole.id} that failed are gone, {gone[0]} among them; "
+            f"{fix}"
         )
-    callbacks = msgspec.json.decode(payload or "{}", type=Callbacks)
-    behind = [] if callbacks.on_success is None else [callbacks.on_success]
-    return [each.id for each in failed], [gate.id, *behind]
+    return [each.id for each in failed]
 
 
-def _has_failed(member: Relative) -> bool:
-    gone = member.status is None and member.edge in (EdgeState.DEAD, EdgeState.CANCELLED)
-    return gone or member.status in (JobStatus.DEAD, JobStatus.CANCELLED)
+def has_failed(part: Relative) -> bool:
+    """Return whether a step or a member has ended without success, also one that was removed."""
+    return part.status in FAILED or (part.status is None and part.edge in _OF_FAILED)
 
 
 def part_id(whole: JobId, number: int, name: str = "") -> JobId:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from forge_jobs.clients.flows.plans import gate_request
+from forge_jobs.clients.flows.plans import FAILED, failed_parts, gate_request, has_failed
 from forge_jobs.clients.flows.steps import Graph, Steps, has_zone, in_order, refused, step_requests
-from forge_jobs.errors import Conflict, InvalidInput, NotFound, a_type
+from forge_jobs.errors import Conflict, InvalidInput, a_type
 from forge_jobs.handlers.option_checks import check_tags
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -20,8 +20,6 @@ from forge_jobs.model.names import check_name
 
 WORKFLOW_KIND = "forge.workflow"
 """The kind of the job that ends when a workflow has settled. See ``group_handlers``."""
-
-FAILED = (JobStatus.DEAD, JobStatus.CANCELLED)
 
 
 class Workflow(Steps):
@@ -271,23 +269,9 @@ def to_resume(gate: Job, parents: Sequence[Relative]) -> list[JobId]:
     :raises Conflict: the workflow has ended with success
     :raises NotFound: a step that failed has been removed
     """
-    if gate.status is JobStatus.DONE:
-        raise Conflict(f"workflow {gate.id} has ended with success: there is nothing to resume")
-    failed = [each for each in parents if has_failed(each)]
-    gone = [each.id for each in failed if each.status is None]
-    if gone:
-        raise NotFound(
-            f"{len(gone)} steps of workflow {gate.id} that failed are gone, {gone[0]} among "
-            "them; cancel the workflow and enqueue another, or end it without them by "
-            "release_held"
-        )
+    fix = "cancel the workflow and enqueue another, or end it without them by release_held"
     whole = [gate.id] if gate.status in FAILED else []
-    return [*(each.id for each in failed), *whole]
-
-
-def has_failed(step: Relative) -> bool:
-    """Return whether a step has ended without success."""
-    return step.status in FAILED or (step.status is None and step.edge is EdgeState.HELD)
+    return [*failed_parts("workflow", gate, "steps", parents, fix), *whole]
 
 
 def _is_done(step: Relative) -> bool:

@@ -1,5 +1,189 @@
 -- works-from: 1
 -- A claim in a queue with limits is one step of the server. Only for so long it holds the lock of the queue.
+-- Keys of limits with a share take turns.
+
+ALTER TABLE forge_limits ADD COLUMN IF NOT EXISTS share BIGINT;
+
+ALTER TABLE forge_openings ADD COLUMN IF NOT EXISTS since BIGINT DEFAULT '0' NOT NULL;
+
+COMMENT ON COLUMN forge_limits.share IS 'Weight of each key, whose jobs take turns with those of others; NULL for none';
+
+COMMENT ON COLUMN forge_openings.since IS 'When the key had its last turn (microseconds since 1970)';
+
+-- The jobs on hold whose turn it is, of keys of limits with a share. All due jobs of such limits go on hold, and
+-- an opening is the turn of a key: see hot/turns.py, which does the same on SQLite.
+--   ids, levels, times: at most as many as wanted, the first one first, each with its priority and its turn
+--   is_more:            there may be more
+--   is_spent:           more jobs have to be put on hold first
+--   wakes:              other pods have to look for work
+CREATE OR REPLACE FUNCTION forge_take_turns(
+    of_queue text, at_time bigint, most int, known text[], places int, shared text[],
+    OUT ids text[], OUT levels int[], OUT times bigint[], OUT is_more boolean, OUT is_spent boolean, OUT wakes boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    most_parked CONSTANT int := 1000;
+    most_turns CONSTANT int := 200;
+    most_read CONSTANT int := 2000;
+    names text[];
+    keys text[];
+    before int;
+    size int := most;
+    met int;
+    held int;
+    parked int := 0;
+    each_most int;
+    strange text[];
+    closed bigint[];
+    locked text[];
+BEGIN
+    ids := '{}';
+    is_more := false;
+    is_spent := false;
+    SELECT coalesce(array_agg(limit_name), '{}'), coalesce(array_agg(limit_key), '{}') INTO names, keys
+    FROM (
+        SELECT DISTINCT limit_name, limit_key FROM forge_openings
+        WHERE queue = of_queue AND limit_name = ANY (shared)
+    ) AS one;
+    before := cardinality(names);
+
+    -- Put jobs that come first on hold.
+    LOOP
+        WITH RECURSIVE levels AS (
+            SELECT (
+                SELECT priority FROM forge_jobs
+                WHERE queue = of_queue AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority LIMIT 1
+            ) AS priority
+            UNION ALL
+            SELECT (
+                SELECT priority FROM forge_jobs
+                WHERE queue = of_queue AND priority > levels.priority
+                    AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority LIMIT 1
+            )
+            FROM levels WHERE levels.priority IS NOT NULL
+        ), page AS MATERIALIZED (
+            SELECT due.* FROM levels CROSS JOIN LATERAL (
+                SELECT id, kind, limit_name FROM forge_jobs
+                WHERE queue = of_queue AND priority = levels.priority AND run_at <= at_time
+                    AND status IN ('pending', 'failed') AND hold IS NULL
+                    AND (expires_at IS NULL OR expires_at > at_time)
+                ORDER BY run_at, id
+                LIMIT size
+            ) AS due
+            LIMIT size
+        ), mine AS MATERIALIZED (
+            SELECT one.id FROM page JOIN forge_jobs AS one ON one.id = page.id
+            WHERE page.limit_name = ANY (shared) AND page.kind = ANY (known)
+                AND one.status IN ('pending', 'failed') AND coalesce(one.hold, '') = ''
+            FOR NO KEY UPDATE OF one SKIP LOCKED
+        ), held_now AS (
+            UPDATE forge_jobs AS one SET hold = 'limit' FROM mine WHERE one.id = mine.id
+            RETURNING one.limit_name, one.limit_key, one.run_at
+        ), added AS (
+            INSERT INTO forge_openings (queue, limit_name, limit_key, since)
+            SELECT of_queue, limit_name, limit_key, since FROM (
+                SELECT limit_name, limit_key, min(run_at) AS since FROM held_now GROUP BY limit_name, limit_key
+            ) AS one
+            WHERE (limit_name, limit_key) NOT IN (
+                SELECT name, key FROM unnest(names, keys) AS seen (name, key)
+            )
+            RETURNING limit_name, limit_key
+        )
+        SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM held_now),
+            names || (SELECT array_agg(limit_name) FROM added), keys || (SELECT array_agg(limit_key) FROM added)
+        INTO met, held, names, keys;
+        EXIT WHEN held = 0 OR met < size;
+        parked := parked + held;
+        IF parked >= most_parked THEN
+            is_spent := true;
+            RETURN;
+        END IF;
+        size := most_parked;
+    END LOOP;
+    wakes := cardinality(names) > before;
+
+    -- With very many keys few jobs of each are looked at, and the next claim goes on.
+    each_most := least(most, ceil(most_read / greatest(least(cardinality(names), most_turns), 1)::numeric));
+    WITH turns AS MATERIALIZED (
+        SELECT limit_name, limit_key, min(since) AS since, array_agg(id ORDER BY since, id) AS rows
+        FROM (
+            SELECT * FROM forge_openings WHERE queue = of_queue AND limit_name = ANY (shared)
+            ORDER BY id LIMIT most_turns
+        ) AS one
+        GROUP BY limit_name, limit_key
+    ), room AS MATERIALIZED (
+        SELECT turns.*, greatest(bound.share, 1) AS share, bound.at_most, (
+            SELECT count(*) FROM forge_jobs AS running
+            WHERE running.queue = of_queue AND running.limit_name = turns.limit_name
+                AND running.limit_key = turns.limit_key
+                AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
+        ) AS used
+        FROM turns JOIN forge_limits AS bound ON bound.queue = of_queue AND bound.name = turns.limit_name
+    ), listed AS MATERIALIZED (
+        SELECT room.*, first.*, row_number() OVER (
+            PARTITION BY limit_name, limit_key ORDER BY priority, run_at, id
+        ) AS place
+        FROM room CROSS JOIN LATERAL (
+            SELECT id, kind, priority, run_at, crashes FROM forge_jobs AS one
+            WHERE one.queue = of_queue AND one.limit_name = room.limit_name AND one.limit_key = room.limit_key
+                AND one.hold = 'limit' AND (one.expires_at IS NULL OR one.expires_at > at_time)
+            ORDER BY priority, run_at, id
+            LIMIT least(each_most, greatest(0, room.at_most - room.used))
+        ) AS first
+    ), ranked AS (
+        SELECT *, row_number() OVER (
+            ORDER BY priority, (used + place - 1)::double precision / share, since, limit_name, limit_key, place
+        ) AS rank
+        FROM listed WHERE kind = ANY (known)
+    )
+    SELECT coalesce(array_agg(id ORDER BY rank) FILTER (WHERE crashes = 0 OR rank <= places), '{}'),
+        coalesce(bool_or(place = each_most AND each_most < most), false),
+        ARRAY(SELECT id FROM listed WHERE kind <> ALL (known)),
+        ARRAY(
+            SELECT unnest(rows[2:]) FROM room
+            UNION ALL
+            SELECT rows[1] FROM room WHERE at_most <= used OR NOT EXISTS (
+                SELECT FROM listed
+                WHERE listed.limit_name = room.limit_name AND listed.limit_key = room.limit_key
+            )
+        )
+    INTO ids, is_more, strange, closed FROM ranked;
+    IF cardinality(closed) > 0 THEN
+        DELETE FROM forge_openings WHERE id = ANY (closed);
+    END IF;
+    IF cardinality(strange) > 0 THEN
+        -- As any job of a kind that is not known here: another pod takes it, or none is there.
+        UPDATE forge_jobs SET hold = NULL WHERE id IN (
+            SELECT id FROM forge_jobs WHERE id = ANY (strange) AND hold = 'limit'
+            FOR NO KEY UPDATE SKIP LOCKED
+        );
+        is_more := true;
+        wakes := true;
+    END IF;
+    is_more := is_more OR cardinality(ids) > most;
+    ids := ids[:most];
+    locked := ARRAY(
+        SELECT id FROM forge_jobs WHERE id = ANY (ids) AND hold = 'limit' AND status IN ('pending', 'failed')
+        FOR NO KEY UPDATE SKIP LOCKED
+    );
+    SELECT coalesce(array_agg(id ORDER BY place), '{}'), array_agg(priority ORDER BY place),
+        array_agg(greatest(run_at, since) ORDER BY place)
+    INTO ids, levels, times
+    FROM (
+        SELECT listed.id, place, one.priority, one.run_at, coalesce((
+            SELECT min(since) FROM forge_openings
+            WHERE queue = of_queue AND limit_name = one.limit_name AND limit_key = one.limit_key
+        ), 0) AS since
+        FROM unnest(ids) WITH ORDINALITY AS listed (id, place)
+        JOIN forge_jobs AS one ON one.id = listed.id
+        WHERE listed.id = ANY (locked)
+    ) AS one;
+END $$;
 
 -- freed: the keys of limits of which the calling statement has ended jobs
 -- Returns the claimed jobs, and a last row without a job:
@@ -41,6 +225,20 @@ DECLARE
     is_waiting boolean;
     has_limits boolean;
     left_open int := 0;
+    -- Limits whose keys take turns, the jobs on hold whose turn it is, in their order, and those taken.
+    shared text[];
+    turn_ids text[] := '{}';
+    turn_levels int[];
+    turn_times bigint[];
+    are_more_turns boolean := false;
+    are_unmet boolean := false;
+    turns_wake boolean := false;
+    next_turn int := 1;
+    met_turn int;
+    turn_taken text[] := '{}';
+    merged text[];
+    levels_met int[];
+    times_met bigint[];
 BEGIN
     is_cut := false;
     wakes := false;
@@ -55,8 +253,8 @@ BEGIN
             AND (queue.cooldown_until IS NULL OR queue.cooldown_until <= at_time)
     ) THEN
         -- The next claim sees what has ended.
-        INSERT INTO forge_openings (queue, limit_name, limit_key)
-        SELECT of_queue, name, key FROM unnest(names, keys) AS freed (name, key);
+        INSERT INTO forge_openings (queue, limit_name, limit_key, since)
+        SELECT of_queue, name, key, at_time FROM unnest(names, keys) AS freed (name, key);
         wakes := FOUND;
         RETURN NEXT;
         RETURN;
@@ -65,9 +263,33 @@ BEGIN
     -- Each statement after this one sees all that earlier claims of the queue have written.
     PERFORM pg_advisory_xact_lock(queue_lock);
 
+    shared := ARRAY(SELECT name FROM forge_limits WHERE queue = of_queue AND share IS NOT NULL);
+    IF cardinality(shared) > 0 THEN
+        is_limited := true;
+        INSERT INTO forge_openings (queue, limit_name, limit_key, since)
+        SELECT of_queue, name, key, at_time FROM unnest(names, keys) AS freed (name, key)
+        WHERE name = ANY (shared) AND EXISTS (
+            SELECT FROM forge_jobs
+            WHERE queue = of_queue AND limit_name = name AND limit_key = key AND hold = 'limit'
+        );
+        SELECT coalesce(array_agg(name), '{}'), coalesce(array_agg(key), '{}') INTO names, keys
+        FROM unnest(names, keys) AS freed (name, key) WHERE name <> ALL (shared);
+        SELECT * INTO turn_ids, turn_levels, turn_times, are_more_turns, are_unmet, turns_wake
+        FROM forge_take_turns(of_queue, at_time, most, known, cardinality(workers), shared);
+        IF are_unmet THEN
+            INSERT INTO forge_openings (queue, limit_name, limit_key, since)
+            SELECT of_queue, name, key, at_time FROM unnest(names, keys) AS freed (name, key);
+            is_cut := true;
+            wakes := true;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+
     WITH gone AS (
         DELETE FROM forge_openings WHERE id IN (
-            SELECT id FROM forge_openings WHERE queue = of_queue ORDER BY id LIMIT 500
+            SELECT id FROM forge_openings WHERE queue = of_queue AND limit_name <> ALL (shared)
+            ORDER BY id LIMIT 500
         )
         RETURNING limit_name, limit_key
     )
@@ -187,19 +409,45 @@ BEGIN
         END IF;
         is_whole := cardinality(head) < most - number;
 
+        -- Those whose turn it is among them, by priority, and by the due time or the turn.
+        IF next_turn <= cardinality(turn_ids) THEN
+            SELECT array_agg(priority ORDER BY place), array_agg(run_at ORDER BY place)
+            INTO levels_met, times_met
+            FROM unnest(head) WITH ORDINALITY AS listed (id, place) JOIN forge_jobs AS one ON one.id = listed.id;
+            merged := '{}';
+            page := 1;
+            met_turn := next_turn;
+            WHILE cardinality(merged) < most - number LOOP
+                EXIT WHEN met_turn > cardinality(turn_ids) AND page > cardinality(head);
+                IF met_turn <= cardinality(turn_ids) AND (
+                    page > cardinality(head)
+                    OR (turn_levels[met_turn], turn_times[met_turn]) <= (levels_met[page], times_met[page])
+                ) THEN
+                    merged := merged || turn_ids[met_turn];
+                    met_turn := met_turn + 1;
+                ELSE
+                    merged := merged || head[page];
+                    page := page + 1;
+                END IF;
+            END LOOP;
+            head := merged;
+        END IF;
+
         -- turn: the place of a job among those of its key
         -- room: how many of the key may start, known at the first of them
         WITH met AS (
             SELECT place, one.id, one.kind, one.priority, one.limit_name, one.limit_key,
-                bound.at_most, octet_length(one.payload) AS size,
+                CASE WHEN bound.share IS NULL THEN bound.at_most ELSE 0 END AS at_most, octet_length(one.payload) AS size,
                 one.crashes > 0 AND place > cardinality(workers) - number AS is_risk
             FROM unnest(head) WITH ORDINALITY AS listed (id, place)
             JOIN forge_jobs AS one ON one.id = listed.id
             LEFT JOIN forge_limits AS bound
-                ON bound.queue = of_queue AND bound.name = one.limit_name
+                ON bound.queue = of_queue AND bound.name = one.limit_name AND one.hold IS NULL
         ), in_turn AS (
             SELECT *, row_number() OVER key AS turn FROM met
-            WINDOW key AS (PARTITION BY limit_name, limit_key, is_risk ORDER BY place)
+            WINDOW key AS (
+                PARTITION BY limit_name, limit_key, is_risk, at_most IS NULL ORDER BY place
+            )
         ), looked_up AS (
             SELECT *,
                 CASE WHEN turn = 1 THEN at_most - (
@@ -217,7 +465,7 @@ BEGIN
         ), decided AS (
             SELECT *, min(found_room) OVER key AS room, at_most IS NOT NULL AND turn > min(found_room) OVER key AS is_beyond
             FROM looked_up
-            WINDOW key AS (PARTITION BY limit_name, limit_key, is_risk)
+            WINDOW key AS (PARTITION BY limit_name, limit_key, is_risk, at_most IS NULL)
         ), sized AS (
             SELECT *, sum(size) FILTER (WHERE NOT is_beyond AND NOT is_risk) OVER (ORDER BY place) AS total
             FROM decided
@@ -254,7 +502,7 @@ BEGIN
         IF cardinality(taken) > 0 THEN
             RETURN QUERY
             UPDATE forge_jobs AS one
-            SET status = 'in_progress', attempt = least(one.attempt, 2147483646) + 1,
+            SET status = 'in_progress', hold = NULL, attempt = least(one.attempt, 2147483646) + 1,
                 token = greatest(one.token + 1, at_time), host_id = of_host,
                 worker_id = coalesce(workers[number + mine.place], ''),
                 claimed_at = at_time, heartbeat_at = at_time, started_at = NULL, finished_at = NULL
@@ -262,6 +510,12 @@ BEGIN
             WHERE one.id = mine.id
             RETURNING NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], one;
             number := number + cardinality(taken);
+            IF cardinality(turn_ids) > 0 THEN
+                turn_taken := turn_taken || ARRAY(SELECT unnest(turn_ids) INTERSECT SELECT unnest(taken));
+                WHILE turn_ids[next_turn] = ANY (turn_taken) LOOP
+                    next_turn := next_turn + 1;
+                END LOOP;
+            END IF;
             most_bytes := most_bytes - met_size;
         END IF;
 
@@ -278,7 +532,7 @@ BEGIN
             ), in_turn AS (
                 SELECT page.*, bound.at_most, row_number() OVER key AS turn
                 FROM page JOIN forge_limits AS bound
-                    ON bound.queue = of_queue AND bound.name = page.limit_name
+                    ON bound.queue = of_queue AND bound.name = page.limit_name AND bound.share IS NULL
                 WINDOW key AS (PARTITION BY limit_name, limit_key ORDER BY run_at, id)
             ), decided AS (
                 SELECT id, turn > min(CASE WHEN turn = 1 THEN at_most - (
@@ -309,8 +563,8 @@ BEGIN
 
     -- Leave an opening for each key that still has room and jobs on hold.
     IF cardinality(seen_names) > 0 THEN
-        INSERT INTO forge_openings (queue, limit_name, limit_key)
-        SELECT of_queue, given.name, given.key
+        INSERT INTO forge_openings (queue, limit_name, limit_key, since)
+        SELECT of_queue, given.name, given.key, at_time
         FROM (
             SELECT DISTINCT name, key FROM unnest(seen_names, seen_keys) AS seen (name, key)
         ) AS given
@@ -326,10 +580,34 @@ BEGIN
         );
         GET DIAGNOSTICS left_open = ROW_COUNT;
     END IF;
+    IF cardinality(turn_taken) > 0 THEN
+        WITH served AS MATERIALIZED (
+            SELECT DISTINCT limit_name, limit_key FROM forge_jobs WHERE id = ANY (turn_taken)
+        ), gone AS (
+            DELETE FROM forge_openings USING served
+            WHERE queue = of_queue AND forge_openings.limit_name = served.limit_name
+                AND forge_openings.limit_key = served.limit_key
+        )
+        INSERT INTO forge_openings (queue, limit_name, limit_key, since)
+        SELECT of_queue, served.limit_name, served.limit_key, at_time
+        FROM served JOIN forge_limits AS bound ON bound.queue = of_queue AND bound.name = served.limit_name
+        WHERE bound.at_most > (
+            SELECT count(*) FROM forge_jobs AS running
+            WHERE running.queue = of_queue AND running.limit_name = served.limit_name
+                AND running.limit_key = served.limit_key
+                AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
+        ) AND EXISTS (
+            SELECT FROM forge_jobs AS held
+            WHERE held.queue = of_queue AND held.limit_name = served.limit_name
+                AND held.limit_key = served.limit_key AND held.hold = 'limit'
+        );
+    END IF;
     wakes := cardinality(readied) > 0 AND (left_open > 0 OR EXISTS (
         SELECT FROM forge_jobs
         WHERE id = ANY (readied) AND status IN ('pending', 'failed') AND hold IS NULL
     ));
+    wakes := wakes OR turns_wake;
+    is_cut := is_cut OR (are_more_turns AND number < most);
     IF by_kind THEN
         WITH RECURSIVE used AS (
             SELECT (
