@@ -246,12 +246,13 @@ print([name for name in sys.modules if name.startswith("forge_jobs.runtime.execu
 
 
 def _guardians() -> list[psutil.Process]:
-    return [
-        each
-        for each in psutil.Process().children()
-        if each.is_running() and each.status() != psutil.STATUS_ZOMBIE and _is_guardian(each)
-    ]
+    return [each for each in psutil.Process().children() if _is_guardian(each)]
 
 
 def _is_guardian(process: psutil.Process) -> bool:
-    return any(part.endswith("executors/guardian.py") for part in process.cmdline())
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and any(
+            part.endswith("executors/guardian.py") for part in process.cmdline()
+        )
+    except psutil.NoSuchProcess:
+        return False  # ended while it was looked at, and may be a zombie
