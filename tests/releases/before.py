@@ -1,7 +1,8 @@
 """Programs of the release before: a wheel of a commit, in an environment of its own.
 
-The release before is the last commit before a change of the schema. A change of what is in Redis
-comes with one, or has no number at all: the commit before an older change is without both.
+The release before is the last commit with the schema of that release. A change of what is in Redis
+comes with a change of the schema, or has no number at all: the commit before an older change is
+without both.
 """
 
 import fcntl
@@ -14,10 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.environments import FOLDER, MARK
-from forge_jobs.storage.sql.migrations.files import known_migrations
 from tests.examples.running import ROOT
 
-NEWEST = known_migrations("sqlite")[-1].version
+RELEASED = 26
+"""The schema of the last release. Its migrations are never edited, those after it may be until the
+next release raises this number.
+"""
 _MIGRATIONS = "forge_jobs/storage/sql/migrations"
 
 
@@ -34,6 +37,12 @@ def commit_before(version: int) -> str:
         "fetch the whole history: git fetch --unshallow"
     )
     return _run("git", "rev-parse", f"{added.split()[-1]}^").strip()
+
+
+def edited_since(commit: str) -> list[str]:
+    """Return the migrations of a commit that are not in this tree as they were."""
+    changed = _run("git", "diff", "--name-only", "--diff-filter=a", commit, "--", _MIGRATIONS)
+    return [path for path in changed.split() if path.endswith(".sql")]
 
 
 def python_of(commit: str) -> Path:

@@ -20,7 +20,7 @@ from forge_jobs import open_storage
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Job, JobStatus
 from tests.releases import rolling_jobs
-from tests.releases.before import NEWEST, commit_before, python_of
+from tests.releases.before import RELEASED, commit_before, edited_since, python_of
 from tests.support.backends import forget, url_of
 from tests.support.waiting import wait_until
 
@@ -33,8 +33,8 @@ QUEUES = ",".join(f"{name}={slots}" for name, slots in SLOTS.items())
 MORE = 40
 """Jobs that end between two steps of a deploy."""
 
-BEFORE = sorted({9, NEWEST})
-"""The schema versions whose last commit before is tried: the newest, and that of many changes."""
+BEFORE = [9, RELEASED + 1]
+"""The schema versions whose last commit before is tried: the last release, and one long ago."""
 
 AIM = "95% within 30s"
 OLD_MODES, NEW_MODES = ("keep",), ("keep", "keep-last", "debounce", "replace", "cooldown")
@@ -246,6 +246,10 @@ async def test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_noth
     # A setting that the release before does not know outlives its declarations and edits.
     assert states["rolling"].settings.objective == AIM
     assert "objective" in states["rolling"].overridden
+
+
+def test_a_migration_of_a_release_is_never_edited() -> None:
+    assert edited_since(commit_before(RELEASED + 1)) == []
 
 
 async def _drained(deployment: Deployment) -> dict[JobId, Job]:
