@@ -23,8 +23,9 @@ async def crawl(host: str, depth: int = 1) -> None: ...
     ("limit", "problem"),
     [
         (5, "concurrency: is an int; give Limit(count)"),
-        (Limit(0), "concurrency: is 0; give 1 to 100000"),
-        (Limit("2"), "concurrency: is '2'; give 1 to 100000"),  # type: ignore[arg-type]
+        (Limit(0), "concurrency.at_most: is 0; give 1 to 100000"),
+        (Limit("2"), "concurrency.at_most: is '2'; give 1 to 100000"),  # type: ignore[arg-type]
+        (Limit(key="{host}", share=0), "concurrency.share: is 0; give 1 to 100000"),
         (Limit(1, name="a,b"), "concurrency.name: contains a comma"),
         (Limit(1, key="host"), "concurrency.key: names no argument"),
         (Limit(1, key="{host!r}"), "concurrency.key: holds {host} with more than a name"),

@@ -70,7 +70,8 @@ def check_limit(value: object) -> Limit:
     try:
         check_limits({name: value.at_most}, {} if value.share is None else {name: value.share})
     except InvalidInput as error:
-        raise InvalidInput("concurrency", error.problem, error.fix) from None
+        field = "share" if error.field == "share" else "at_most"
+        raise InvalidInput(f"concurrency.{field}", error.problem, error.fix) from None
     check_template("concurrency.key", value.key)
     return value
 
