@@ -83,3 +83,27 @@ async def test_a_pod_that_jobs_reach_warns_of_nothing(
     async with runtime.start():
         pass
     assert [each for each in caplog.records if each.levelno == logging.WARNING] == []
+
+
+async def test_a_pattern_that_was_given_for_a_queue_is_told(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry()
+    handlers.register(lambda: None, "work", queue="tenant-*")
+    runtime = QueueRuntime(storage, handlers, settings=quick_settings())
+    async with runtime.with_queues("tenant-*").start():
+        pass
+    [record] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "named 'tenant-*', and no other whose name matches" in record.message
+    assert "FORGE_QUEUE_PATTERNS" in record.message
+
+
+async def test_a_pod_with_a_pattern_expects_requests_that_name_their_queue(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry()
+    handlers.register(lambda: None, "work")
+    runtime = QueueRuntime(storage, handlers, settings=quick_settings())
+    async with runtime.with_patterns("tenant-*").start():
+        pass
+    assert [each for each in caplog.records if each.levelno == logging.WARNING] == []

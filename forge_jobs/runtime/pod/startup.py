@@ -5,7 +5,6 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -100,6 +99,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
     """
     _check_pool(plan)
     _check_handlers(plan)
+    _check_names(plan)
     await _patiently(plan, lambda: declare(plan, plan.storage))
     queues = await _patiently(plan, plan.storage.config.queues)
     asked_at = plan.clock.elapsed()
@@ -205,7 +205,10 @@ def _check_pool(plan: RuntimePlan) -> None:
 
 
 def _check_handlers(plan: RuntimePlan) -> None:
-    """Warn when no job can reach a handler of this pod by default."""
+    """Warn when no job can reach a handler of this pod by default.
+
+    Jobs for queues that are served by a pattern are meant to name their queue.
+    """
     kinds = sorted(plan.handlers.kinds())
     if not kinds:
         logger.warning(
@@ -215,19 +218,26 @@ def _check_handlers(plan: RuntimePlan) -> None:
         return
     routes = named_queues(plan.handlers, plan.router)
     led_to = {routes.get(kind, DEFAULT_QUEUE) for kind in kinds}
-    if not any(_is_served(plan, name) for name in led_to):
+    if not plan.patterns and not led_to & plan.queues.keys():
         logger.warning(
             "this pod serves %s, but jobs of its %d kinds (%s) go to %s where a request names no "
             "queue: give the handlers queue=..., or the runtime a router",
-            _names((*plan.queues, *plan.patterns)),
+            _names(plan.queues),
             len(kinds),
             _names(kinds),
             _names(sorted(led_to)),
         )
 
 
-def _is_served(plan: RuntimePlan, queue: str) -> bool:
-    return queue in plan.queues or any(fnmatchcase(queue, each) for each in plan.patterns)
+def _check_names(plan: RuntimePlan) -> None:
+    """Warn of queues whose names look like patterns. They are names like others."""
+    for name in plan.queues:
+        if "*" in name:
+            logger.warning(
+                "this pod serves a queue that is named %r, and no other whose name matches: for "
+                "all of these give the pattern to with_patterns(...) or FORGE_QUEUE_PATTERNS",
+                name,
+            )
 
 
 def _names(names: Iterable[str], most: int = 5) -> str:
