@@ -95,6 +95,7 @@ from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
     from forge_jobs.clients.grouping import group_handlers as group_handlers
+    from forge_jobs.clients.outbox.blocking import SyncOutbox as SyncOutbox
     from forge_jobs.clients.outbox.outbox import Outbox as Outbox
     from forge_jobs.clients.schedules import schedule as schedule
     from forge_jobs.commands.handlers import CommandResult as CommandResult
@@ -122,6 +123,7 @@ _LAZY = {
     "Program": "forge_jobs.commands.programs",
     "QueueHandle": "forge_jobs.runtime.pod.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
+    "SyncOutbox": "forge_jobs.clients.outbox.blocking",
     "WarmPool": "forge_jobs.commands.warm_pool",
     "command_handlers": "forge_jobs.commands.handlers",
     "echo_handlers": "forge_jobs.commands.handlers",
@@ -226,6 +228,7 @@ __all__ = [
     "StorageError",
     "StorageRefused",
     "SyncJobClient",
+    "SyncOutbox",
     "Throttled",
     "Unavailable",
     "UndecodablePayload",

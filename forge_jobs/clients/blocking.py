@@ -256,7 +256,7 @@ class SyncJobClient(SyncFlowCalls):
             # A forked child has the object but not the thread, and would wait for the thread for
             # good.
             if self._loop is None or self._loop.process_id != os.getpid():
-                self._loop = _LoopThread(self._open_client)
+                self._loop = _LoopThread(self._open_client, self._close_client)
                 atexit.register(self.close)
             return self._loop
 
@@ -268,6 +268,10 @@ class SyncJobClient(SyncFlowCalls):
             encryption=self._encryption,
             repeat_for=self._repeat_for,
         )
+
+    async def _close_client(self, client: ClientCalls) -> None:
+        await client.aclose()
+        await client.storage.aclose()
 
     def queue_of(self, kind: str) -> str:
         """Return the queue that an enqueue of this kind takes. As ``JobClient.queue_of``."""
@@ -345,8 +349,13 @@ class SyncJobClient(SyncFlowCalls):
 class _LoopThread:
     """A thread with an event loop, and the client in that thread."""
 
-    def __init__(self, open_client: Callable[[], Awaitable[ClientCalls]]) -> None:
+    def __init__(
+        self,
+        open_client: Callable[[], Awaitable[ClientCalls]],
+        close_client: Callable[[ClientCalls], Awaitable[None]],
+    ) -> None:
         self._open_client = open_client
+        self._close_client = close_client
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, ClientCalls]] = Future()
         # A daemon, so that a program that forgets to close can end. Then atexit closes the client.
         self._thread = threading.Thread(target=self._run, name="forge-jobs-client", daemon=True)
@@ -387,5 +396,4 @@ class _LoopThread:
             self._ready.set_result((asyncio.get_running_loop(), stop, client))
             await stop.wait()
         finally:
-            await client.aclose()
-            await client.storage.aclose()
+            await self._close_client(client)

@@ -1,7 +1,7 @@
 """Enqueues in a transaction of one database, into queues on another store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TypeAlias, TypeVar, Unpack
 
@@ -33,12 +33,12 @@ _PAUSES = Pauses(0.5, 30.0)
 R = TypeVar("R")
 
 
-class _Writer(ClientCalls):
+class OutboxWriter(ClientCalls):
     """A client of the destination that stores nothing there: jobs go into the outbox."""
 
     def __init__(self, records: OutboxStore, storage: Storage, **options: object) -> None:
         super().__init__(storage, **options)  # type: ignore[arg-type]
-        self._records = records
+        self.records = records
         # The destination may be away. So nothing is read there of what pods publish.
         self._routes.asked = self._routes.as_known
 
@@ -46,8 +46,12 @@ class _Writer(ClientCalls):
         self, unit: tuple[NewJob, ...], connection: object | None
     ) -> list[EnqueueOutcome]:
         self._check_open()
-        await self._records.write(unit, connection)
-        return [EnqueueOutcome(job.id) for job in unit]
+        return await self.write(unit, connection)
+
+    async def write(self, jobs: Sequence[NewJob], connection: object) -> list[EnqueueOutcome]:
+        """Write jobs down in a transaction. Waits for nothing where the connection does not."""
+        await self.records.write(jobs, connection)
+        return [EnqueueOutcome(job.id) for job in jobs]
 
 
 class Outbox:
@@ -56,7 +60,7 @@ class Outbox:
     The job is written down in the transaction, and commits or rolls back with it. A relay,
     :meth:`run`, stores it on the destination at least once under the same id, so the destination
     has it once. Belongs to the event loop of its first use, as ``JobClient`` does. Both
-    storages stay open.
+    storages stay open. ``SyncOutbox`` is the blocking twin.
 
     :param here: the storage of your database, SQLite or PostgreSQL
     :param there: the storage of the queues, any
@@ -83,7 +87,8 @@ class Outbox:
             raise InvalidInput("here", "has no transactions", "give a SQLite or PostgreSQL storage")
         self._name = check_queue("name", name)
         self._records = jobs.outbox(self._name)
-        self._writer = _Writer(
+        self.here, self.there, self.handlers = here, there, handlers
+        self.writer = OutboxWriter(
             self._records, there, handlers=handlers, router=router, encryption=encryption
         )
         self._relay = OutboxRelay(self._records, there.jobs, self._name, clock or SystemClock())
@@ -105,7 +110,7 @@ class Outbox:
         :raises InvalidInput: a value is wrong. Names the option and the fix
         :raises Unavailable: the database cannot be reached
         """
-        return await self._writer.enqueue(request, connection=_given(connection), **options)
+        return await self.writer.enqueue(request, connection=given(connection), **options)
 
     async def enqueue_many(
         self,
@@ -118,9 +123,7 @@ class Outbox:
 
         Errors and ``connection`` as in :meth:`enqueue`, ``spread`` as of ``JobClient``.
         """
-        return await self._writer.enqueue_many(
-            requests, spread=spread, connection=_given(connection)
-        )
+        return await self.writer.enqueue_many(requests, spread=spread, connection=given(connection))
 
     async def relay_once(self, *, is_stopping: Callable[[], bool] | None = None) -> OutboxReport:
         """Store records that wait on the destination, oldest first, and remove them.
@@ -193,7 +196,11 @@ OutboxSource: TypeAlias = Outbox | Callable[[], Awaitable[Outbox]]
 """An outbox, or a function that opens it. A call that raises ``StorageError`` may be repeated."""
 
 
-def _given(connection: object) -> object:
+def given(connection: object) -> object:
+    """Return the connection of a caller.
+
+    :raises InvalidInput: there is none
+    """
     if connection is None:
         raise InvalidInput("connection", "is None", "give the session of your transaction")
     return connection
