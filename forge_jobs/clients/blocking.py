@@ -18,6 +18,7 @@ from forge_jobs.clients.flows.blocking import SyncFlowCalls
 from forge_jobs.clients.following import LogFollower
 from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.clients.routes import NotLookedUp
+from forge_jobs.clients.strikes import with_strikes
 from forge_jobs.clients.watching import Watch
 from forge_jobs.errors import InvalidInput, StorageError, a_type
 from forge_jobs.handlers.preparing import check_request, check_requests
@@ -287,7 +288,7 @@ class SyncJobClient(SyncFlowCalls):
             jobs = self._call(lambda client: client.prepared(requests))
         store = client.storage.jobs
         outcomes = run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
-        return with_types(requests, outcomes)
+        return with_types(requests, with_strikes(jobs, outcomes))
 
     def _enqueued_within(
         self, requests: Sequence[EnqueueRequest], connection: object | None

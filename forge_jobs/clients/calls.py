@@ -18,6 +18,7 @@ from forge_jobs.clients.results import (
     with_types,
 )
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
+from forge_jobs.clients.strikes import Strikes, are_struck, with_strikes
 from forge_jobs.clients.watching import Watches
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import NotFound, StorageError
@@ -74,6 +75,7 @@ class ClientCalls(FlowCalls):
         self._routes = PublishedRoutes(
             storage.procs.routes, handlers, repeat_for=self._repeat_for, clock=self._clock
         )
+        self.known_strikes = Strikes(storage.config)
         # Two where no call waits for a disk: while one's call is under way, callers of the other
         # prepare theirs. Where calls do wait, one for all of them is worth more.
         self._plain = [self._lane(None) for _ in range(1 if storage.is_durable else 2)]
@@ -135,6 +137,12 @@ class ClientCalls(FlowCalls):
         if (around := all_options_of((request,), self._handlers)) is not None:
             store = partial(self.store, connection=connection)
             return with_type(request, (await enqueued_within(around, (request,), store))[0])
+        if self.known_strikes.is_due:
+            await self.known_strikes.refresh()
+        if self.known_strikes.judge is not None:
+            outcomes: list[EnqueueOutcome] = []
+            await self.store((request,), outcomes, connection)
+            return with_type(request, outcomes[0])
         try:
             job = prepare(
                 request, self._handlers, self._router, self._routes.asked, self._encryption
@@ -184,7 +192,8 @@ class ClientCalls(FlowCalls):
         if len(jobs) > step:
             check_batch(jobs)
         for start in range(0, len(jobs), step):
-            outcomes += await self._submit(jobs[start : start + step], connection)
+            part = jobs[start : start + step]
+            outcomes += with_strikes(part, await self._submit(part, connection))
 
     def prepare(self, request: EnqueueRequest, **options: Unpack[EnqueueOptions]) -> NewJob:
         """The job that :meth:`enqueue` would store: defaults filled in, every value checked.
@@ -195,31 +204,43 @@ class ClientCalls(FlowCalls):
         """
         check_request(request)
         request = request.options(**options)
-        return prepare(
-            request, self._handlers, self._router, self._routes.as_known, self._encryption
-        )
+        known, judge = self._routes.as_known, self.known_strikes.judge
+        return prepare(request, self._handlers, self._router, known, self._encryption, judge=judge)
 
     def prepare_many(self, requests: Sequence[EnqueueRequest]) -> tuple[NewJob, ...]:
-        """The jobs that :meth:`enqueue_many` would store.
+        """The jobs that :meth:`enqueue_many` would store. For any thread.
 
-        :raises NotLookedUp: the published queues have to be read first, see :meth:`prepared`
+        :raises NotLookedUp: the store has to be asked first, see :meth:`prepared`
         """
+        if self.known_strikes.is_due or are_struck(jobs := self._prepared(requests, "asked")):
+            raise NotLookedUp
+        return jobs
+
+    def _prepared(self, requests: Sequence[EnqueueRequest], routes: str) -> tuple[NewJob, ...]:
+        known, judge = getattr(self._routes, routes), self.known_strikes.judge
         return prepare_many(
-            requests, self._handlers, self._router, self._routes.asked, self._encryption
+            requests, self._handlers, self._router, known, self._encryption, judge=judge
         )
 
     async def prepared(self, requests: Iterable[EnqueueRequest]) -> tuple[NewJob, ...]:
-        """:meth:`prepare_many`, with a look at what pods publish where that is due."""
+        """:meth:`prepare_many`, with a look at what pods publish where that is due.
+
+        A job is struck by what the store says now, never by a strike that has been lifted.
+        """
         self._home.here()
         check_requests(requests)
         wanted = tuple(requests)
+        if self.known_strikes.is_due:
+            await self.known_strikes.refresh()
         try:
-            return self.prepare_many(wanted)
+            jobs = self._prepared(wanted, "asked")
         except NotLookedUp:
             await self._routes.look_up()
-            return prepare_many(
-                wanted, self._handlers, self._router, self._routes.as_known, self._encryption
-            )
+            jobs = self._prepared(wanted, "as_known")
+        if self.known_strikes.judge is not None and are_struck(jobs):
+            await self.known_strikes.read_again()
+            jobs = self._prepared(wanted, "as_known")
+        return jobs
 
     async def queue_of(self, kind: str) -> str:
         """The queue that :meth:`enqueue` takes for a kind where the request names none.
@@ -348,6 +369,7 @@ class ClientCalls(FlowCalls):
         self._awaited.end(StorageError(_CLOSED))
         self._watches.end(StorageError(_CLOSED))
         await self.flush()
+        await self.known_strikes.close()
 
     def _check_open(self) -> None:
         if self._is_closed:

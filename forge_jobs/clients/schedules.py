@@ -7,6 +7,7 @@ from typing import Any, cast, get_args
 import msgspec
 from msgspec import UNSET
 
+from forge_jobs.clients.strikes import Strikes, with_strikes
 from forge_jobs.errors import InvalidInput, NotFound, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
@@ -186,7 +187,12 @@ async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
     schedule = await storage.cron.get_schedule(name)
     if schedule is None:
         raise NotFound(f"no schedule is named {name!r}; forge-jobs cron list names all")
-    return await storage.cron.trigger(name, job_of(schedule.spec))
+    job, known = job_of(schedule.spec), Strikes(storage.config)
+    await known.read_again()
+    if known.judge is not None:
+        job = known.judge(job)
+    [outcome] = with_strikes([job], [await storage.cron.trigger(name, job)])
+    return outcome
 
 
 def job_of(spec: ScheduleSpec) -> NewJob:

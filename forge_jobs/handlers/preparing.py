@@ -1,8 +1,7 @@
 """From a request to what a store takes: defaults filled in, every value checked, once."""
 
-import hashlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter, is_
 from typing import Any
@@ -25,7 +24,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest, OurKey
 from forge_jobs.handlers.routing import Elsewhere, Router
 from forge_jobs.handlers.spreading import spread_out
-from forge_jobs.handlers.unique_keys import as_fingerprinted, resolve, wish_of
+from forge_jobs.handlers.unique_keys import content_of, fingerprint, resolve, wish_of
 from forge_jobs.model.ids import check_job_id, new_job_id
 from forge_jobs.model.jobs import After, NewJob
 from forge_jobs.model.names import check_name, check_queue
@@ -39,9 +38,10 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_PARENTS = 10_000
 _OURS = "forge_jobs."
 
+Judged = Callable[[NewJob], NewJob]
+"""Gives a job the fate that a strike has for it."""
+
 _NO_DEFAULTS = HandlerOptions()
-# Not in the fingerprint.
-_NO_LINE, _NO_LIMIT = b',"sequence":null}', b',"limit_name":"","limit_key":""}'
 _ON_FAILURE = ("cancel", "continue", "hold", "note")
 
 # The names of a request's fields beside its payload. Then the same without those that are a new
@@ -63,6 +63,8 @@ def prepare(
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
     encryption: Encryption | None = None,
+    *,
+    judge: Judged | None = None,
 ) -> NewJob:
     """The job that ``request`` asks for, with a fresh id unless it brings one.
 
@@ -71,11 +73,14 @@ def prepare(
 
     :param elsewhere: asked for kinds whose handler is not at hand, before the router
     :param encryption: of payloads for kinds whose handler is not at hand
+    :param judge: sees the job before the payload is encrypted
     :raises InvalidInput: a value is wrong. Names the option and the fix
     """
     check_request(request)
     handler, defaults = _known_of(request, registry)
     job = _unencrypted(request, handler, defaults, router, elsewhere)
+    if judge is not None:
+        job = judge(job)
     encryption = defaults.encryption or encryption
     if encryption is not None or request.id is not None:
         job = _finished(job, encryption, has_own_id=request.id is not None)
@@ -185,7 +190,7 @@ def _finished(job: NewJob, encryption: Encryption | None, *, has_own_id: bool) -
         if has_own_id:
             return msgspec.structs.replace(job, fingerprint=fingerprint(job))
         return job
-    printed = encryption.fingerprint(_content(job)) if has_own_id else ""
+    printed = encryption.fingerprint(content_of(job)) if has_own_id else ""
     metadata = job.metadata
     if job.unique is not None:
         # Another job may come to carry this payload.
@@ -201,6 +206,8 @@ def prepare_many(
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
     encryption: Encryption | None = None,
+    *,
+    judge: Judged | None = None,
 ) -> tuple[NewJob, ...]:
     """Prepare several requests as :func:`prepare` does. Of a request that differs from the last
     in the payload alone, only the payload is looked at."""
@@ -221,6 +228,8 @@ def prepare_many(
             job = like = _unencrypted(request, handler, defaults, router, elsewhere)
             told = asked if _is_simple(request, router, defaults) else None
             names = _named(request)
+        if judge is not None:
+            job = judge(job)
         if own is not None or request.id is not None:
             job = _finished(job, own, has_own_id=request.id is not None)
         spread = defaults.spread if request.spread is UNSET else request.spread
@@ -241,18 +250,6 @@ def _is_simple(request: EnqueueRequest, router: Router | None, defaults: Handler
         not (request.id or request.after or request.tags or request.metadata or request.trace)
         and not is_routed
     )
-
-
-def fingerprint(job: NewJob) -> str:
-    """A hash of the request's content. The trace is left out: a repeat has one of its own."""
-    return hashlib.blake2b(_content(job), digest_size=16).hexdigest()
-
-
-def _content(job: NewJob) -> bytes:
-    plain = msgspec.structs.replace(
-        job, trace="", fingerprint="", unique=as_fingerprinted(job.unique)
-    )
-    return msgspec.json.encode(plain).replace(_NO_LINE, b"}").replace(_NO_LIMIT, b"}")
 
 
 def _metadata(request: EnqueueRequest, defaults: HandlerOptions) -> str:

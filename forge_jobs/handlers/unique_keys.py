@@ -12,11 +12,14 @@ from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import Unique
+from forge_jobs.model.jobs import NewJob, Unique
 from forge_jobs.model.names import check_name
 from forge_jobs.model.unique.keys import FOLLOWING, MODES, WITH_WINDOW, UniqueMode
 
 _FIX = "give Unique(key, mode=...) or Unique(by=(...), mode=...)"
+
+# Not in the fingerprint.
+_LEFT_OUT = (b',"struck":null', b',"sequence":null', b',"limit_name":"","limit_key":""')
 
 
 class _Plain(msgspec.Struct, frozen=True):
@@ -150,3 +153,19 @@ def derived_key(kind: str, payload: str, by: Sequence[str]) -> str:
     content = {"by": {name: values[name] for name in by}, "kind": kind}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return f"by:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def fingerprint(job: NewJob) -> str:
+    """A hash of the request's content. The trace is left out: a repeat has one of its own."""
+    return hashlib.blake2b(content_of(job), digest_size=16).hexdigest()
+
+
+def content_of(job: NewJob) -> bytes:
+    """Return what the fingerprint is of."""
+    plain = msgspec.structs.replace(
+        job, trace="", fingerprint="", unique=as_fingerprinted(job.unique), struck=None
+    )
+    text = msgspec.json.encode(plain).removesuffix(b"}")
+    for each in _LEFT_OUT:
+        text = text.removesuffix(each)
+    return text + b"}"

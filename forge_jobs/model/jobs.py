@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 from msgspec import Struct
 
 from forge_jobs.model.ids import HostId, JobId, WorkerId
+from forge_jobs.model.strikes import Struck
 from forge_jobs.model.unique.keys import UniqueMode
 
 ERROR_HISTORY = 32
@@ -186,6 +187,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     :param limit_key: jobs of each key of a limit are counted by themselves
     :param sequence: the job waits for the end of the job of the queue that was stored before with
         the same key. None: for none
+    :param struck: by a strike, at the enqueue. None: by none that the caller knew
     """
 
     id: JobId
@@ -210,6 +212,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     limit_name: str = ""
     limit_key: str = ""
     sequence: Line | None = None
+    struck: Struck | None = None
 
 
 class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):
@@ -221,12 +224,15 @@ class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):
         id is not a duplicate: the repeat gets the outcome of the first time
     :param replaced: no job was stored. A waiting job with the unique key has the request's content
     :param follow_up: the job waits for the end of the job that holds the unique key
+    :param struck_by: the strike that means the job, as the client knew at the enqueue. The strike
+        holds or cancels the job, at once or before the run
     """
 
     job_id: JobId
     deduplicated: bool = False
     replaced: bool = False
     follow_up: bool = False
+    struck_by: str | None = None
 
     @property
     def result_type(self) -> Any:

@@ -56,6 +56,16 @@ def occurrence_of(metadata: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() and len(text) < _DIGITS else 1
 
 
+def struck_record(message: str, *, attempt: int = 0, host_id: str = "") -> ErrorRecord:
+    """Return the error record of a job that a strike cancels.
+
+    :param attempt: of the run that was not allowed. 0: cancelled at the enqueue
+    """
+    return ErrorRecord(
+        attempt=attempt, cause=Cause.STRUCK, type="Struck", message=message, host_id=host_id
+    )
+
+
 class Transition(Struct, frozen=True, kw_only=True):
     """Where a claimed job goes.
 

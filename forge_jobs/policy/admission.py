@@ -175,7 +175,8 @@ def _struck(job: Job, around: Situation) -> Explanation:
         why = f": {known.rule.reason}" if known.rule.reason else ""
         text = f"held by the strike {known.name!r} of {known.by}{why}; ready once that is lifted"
         help = remedies.lift_strike(known.name)
-    return Explanation(reason=Reason.STRUCK, text=text, since=job.claimed_at, help=help)
+    since = job.claimed_at or job.enqueued_at
+    return Explanation(reason=Reason.STRUCK, text=text, since=since, help=help)
 
 
 def _limited(job: Job, around: Situation) -> Explanation:

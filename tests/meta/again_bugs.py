@@ -24,11 +24,11 @@ AGAIN_BUGS = [
     _bug(
         "spread: the window is part of the fingerprint",
         "handlers/preparing",
-        "    job = _unencrypted(request, handler, defaults, router, elsewhere)\n    encryption",
+        "    job = _unencrypted(request, handler, defaults, router, elsewhere)\n    if judge",
         "    job = _unencrypted(request, handler, defaults, router, elsewhere)\n"
         "    if request.spread is not UNSET and request.spread is not None:\n"
         "        job = spread_out(job, request.spread)\n"
-        "    encryption",
+        "    if judge",
         f"{_SPREAD}TestOne::test_a_repeat_with_another_window_is_the_same_request",
     ),
     _bug(

@@ -312,7 +312,7 @@ _ON_REDIS = (
         "expired: the holder is not ended",
         "expired_holders",
         "lib/jobs/enqueue/storing",
-        "    end_expired(base, request.plan.expired)\n",
+        "    end_waiting(base, request.plan.expired, 'expired')\n",
         "",
     ),
 )

@@ -116,7 +116,7 @@ LIFETIME_BUGS = [
         (
             Edit(
                 "forge_jobs/storage/redis/jobs/enqueue.py",
-                'script == "enqueue" and any(each.unique for each in requests)',
+                'script == "enqueue" and any(one.unique or one.struck for one in requests)',
                 'script == "enqueue"',
             ),
         ),

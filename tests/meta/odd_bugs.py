@@ -293,8 +293,8 @@ ODD_BUGS = [
         "jobs that wait for others stored as if they did not",
         "children",
         "sqlite/job_store",
-        "request.unique is None and not request.after",
-        "request.unique is None",
+        "all(map(is_plain, requests))",
+        "all(each.unique is None for each in requests)",
     ),
     _bug(
         "jobs stored without a look are not counted",

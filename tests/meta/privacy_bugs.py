@@ -86,7 +86,7 @@ PRIVACY_BUGS = [
     _bug(
         "encryption: the fingerprint is of what was encrypted",
         "handlers/preparing",
-        'encryption.fingerprint(_content(job)) if has_own_id else ""',
+        'encryption.fingerprint(content_of(job)) if has_own_id else ""',
         '""',
         f"{_RUNTIME}an_id_of_the_caller_makes_a_repeat_or_a_conflict",
     ),

@@ -7,6 +7,8 @@ _STORE = "tests/conformance/test_strikes.py::test_"
 _POD = "tests/runtime/test_strikes.py::test_"
 _HELD = "tests/conformance/test_struck_jobs.py::test_"
 _LEADER = "tests/runtime/test_struck_jobs.py::test_"
+_NEW = "tests/conformance/test_struck_at_enqueue.py::test_"
+_CLIENT = "tests/runtime/test_struck_at_enqueue.py::test_"
 
 
 def _bug(name: str, file: str, old: str, new: str, test: str, backend: str = "sqlite") -> Bug:
@@ -65,14 +67,14 @@ STRIKE_BUGS = [
     ),
     _bug(
         "a job runs before the strikes are known",
-        "runtime/shared/strikes/__init__.py",
+        "clients/strikes/__init__.py",
         "        self.are_asked = True\n",
         "        self.are_asked = False\n",
         f"{_POD}while_the_store_does_not_say_its_strikes_nothing_runs_unjudged",
     ),
     _bug(
         "a lifted strike holds jobs of a pod that has not heard of it",
-        "runtime/shared/strikes/__init__.py",
+        "clients/strikes/__init__.py",
         "return (await self.read()).verdict(kind, payload)",
         "return judge.verdict(kind, payload)",
         f"{_POD}a_strike_that_is_lifted_beside_the_pod_holds_nothing",
@@ -172,5 +174,114 @@ STRIKE_BUGS = [
         "",
         f"{_STORE}a_set_wakes_beats",
         "redis",
+    ),
+    _bug(
+        "a job that is struck at the enqueue goes through a claim",
+        "storage/sql/sqlite/job_store.py",
+        "and all(map(is_plain, requests))",
+        "and not any(each.unique for each in requests)",
+        f"{_NEW}a_struck_job_is_held_at_once_and_others_of_the_call_run",
+    ),
+    _bug(
+        "a job that waits for others is held at the enqueue",
+        "storage/sql/jobs/struck/__init__.py",
+        "if one.struck is None or one.after:",
+        "if one.struck is None:",
+        f"{_NEW}a_job_that_waits_for_others_is_left_to_the_pod",
+    ),
+    _bug(
+        "a job that is cancelled at the enqueue tells no child",
+        "storage/sql/jobs/enqueue.py",
+        "        strike_new(tx, accepted)\n",
+        "        strike_new(tx, () if parents else accepted)\n",
+        f"{_NEW}children_of_a_job_that_is_cancelled_at_once_end_with_the_parent",
+    ),
+    _bug(
+        "a cancelled job has no record",
+        "storage/sql/jobs/struck/__init__.py",
+        "        tx.execute(_NOTE, cancelled)\n",
+        "",
+        f"{_NEW}a_cancelling_strike_ends_the_job_with_a_record",
+    ),
+    _bug(
+        "on postgres the short statement forgets the strike",
+        "storage/sql/postgres/short/enqueues.py",
+        "all(is_plain(one) for one in requests)",
+        "all(one.unique is None and not one.after for one in requests)",
+        f"{_NEW}a_struck_job_is_held_at_once_and_others_of_the_call_run",
+        "postgres",
+    ),
+    _bug(
+        "on redis the short script forgets the strike",
+        "storage/redis/base/job_rows.py",
+        "        or request.struck\n    )",
+        "    )",
+        f"{_NEW}a_struck_job_is_held_at_once_and_others_of_the_call_run",
+        "redis",
+    ),
+    _bug(
+        "on redis a held job stands ready too",
+        "storage/redis/lua/lib/jobs/enqueue/inserting.lua",
+        "    if not job.struck then\n",
+        "    if true then\n",
+        f"{_NEW}a_struck_job_is_held_at_once_and_others_of_the_call_run",
+        "redis",
+    ),
+    _bug(
+        "on redis a job that waits for others is held at the enqueue",
+        "storage/redis/lua/lib/jobs/enqueue/storing.lua",
+        "if job.struck and not job.parents then",
+        "if job.struck then",
+        f"{_NEW}a_job_that_waits_for_others_is_left_to_the_pod",
+        "redis",
+    ),
+    _bug(
+        "the client judges the ciphertext",
+        "handlers/preparing.py",
+        "        if judge is not None:\n            job = judge(job)\n        if own is",
+        "        if judge and not own:\n            job = judge(job)\n        if own is",
+        f"{_CLIENT}an_encrypted_payload_is_judged_where_no_pod_has_the_key",
+    ),
+    _bug(
+        "the client holds jobs by a strike that has been lifted",
+        "clients/calls.py",
+        "            await self.known_strikes.read_again()\n",
+        "",
+        f"{_CLIENT}a_strike_that_was_lifted_meanwhile_holds_nothing",
+    ),
+    _bug(
+        "the client never reads again",
+        "clients/strikes/__init__.py",
+        "    def _age(self) -> None:\n        self.is_due = True\n",
+        "    def _age(self) -> None:\n        self.is_due = False\n",
+        f"{_CLIENT}a_client_without_strikes_reads_once_and_then_beside_its_calls",
+    ),
+    _bug(
+        "the client reads at each enqueue",
+        "clients/strikes/__init__.py",
+        "loop, self.is_due = asyncio.get_running_loop(), False",
+        "loop, self.is_due = asyncio.get_running_loop(), True",
+        f"{_CLIENT}a_client_without_strikes_reads_once_and_then_beside_its_calls",
+    ),
+    _bug(
+        "the strike is a part of the content of a request",
+        "handlers/unique_keys.py",
+        "unique=as_fingerprinted(job.unique), struck=None",
+        "unique=as_fingerprinted(job.unique)",
+        f"{_CLIENT}the_content_of_a_repeat_is_the_same_with_and_without_a_strike",
+    ),
+    _bug(
+        "what a schedule fires is not judged",
+        "runtime/passes/cron.py",
+        "        job = this_pass.judge(job)\n",
+        "        pass\n",
+        f"{_CLIENT}follow_ups_of_handlers_and_jobs_of_schedules_are_judged",
+    ),
+    _bug(
+        "a blocking client in a transaction is not judged",
+        "clients/calls.py",
+        "if self.known_strikes.is_due or are_struck(",
+        "if not (",
+        f"{_CLIENT}a_blocking_client_judges_also_in_a_transaction",
     ),
 ]

@@ -13,7 +13,8 @@ from forge_jobs import (
     RegistrationError,
     Secret,
 )
-from forge_jobs.handlers.preparing import fingerprint, prepare, prepare_many
+from forge_jobs.handlers.preparing import prepare, prepare_many
+from forge_jobs.handlers.unique_keys import fingerprint
 
 
 async def crawl(host: str, depth: int = 1) -> None: ...

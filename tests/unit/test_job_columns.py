@@ -45,7 +45,7 @@ def test_a_replacement_gives_what_a_request_gives_except_its_place_and_its_state
 
 def test_each_option_of_a_request_that_a_record_shows_is_a_column() -> None:
     columns = {column.name.removesuffix("_us") for column in JOB_COLUMNS}
-    options = {*NewJob.__struct_fields__} - {"after", "delay", "unique", "sequence"}
+    options = {*NewJob.__struct_fields__} - {"after", "delay", "unique", "sequence", "struck"}
     assert options <= columns
     assert options & {*ClaimedJob.__struct_fields__, *Job.__struct_fields__} <= columns
 

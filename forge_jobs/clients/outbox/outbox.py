@@ -41,6 +41,7 @@ class OutboxWriter(ClientCalls):
         self.records = records
         # The destination may be away. So nothing is read there of what pods publish.
         self._routes.asked = self._routes.as_known
+        self.known_strikes.is_due = False
 
     async def _submit(
         self, unit: tuple[NewJob, ...], connection: object | None

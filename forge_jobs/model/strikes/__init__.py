@@ -95,6 +95,32 @@ class Strike(Struct, frozen=True, kw_only=True):
     unreadable: str = ""
 
 
+class Struck(Struct, frozen=True):
+    """The fate of a new job that a strike means.
+
+    A store holds a job that is stored as pending in the same step under the mark of the strike, or
+    ends the job cancelled with a record of the strike. The job counts as enqueued and as struck.
+    No claim ever meets the job, and no waiter is woken. A job that waits for others is stored as if
+    no strike meant the job, and so is content that a waiting job gets: pods judge these before the
+    run.
+
+    :param mark: of the strike, see :func:`mark_of`
+    :param message: of the error record of a job that is cancelled. "" for a job that is held
+    """
+
+    mark: str
+    message: str = ""
+
+
+def struck_by(strike: Strike) -> Struck:
+    """Return the fate of a job that the strike means."""
+    if strike.rule.effect is Effect.HOLD:
+        return Struck(mark_of(strike))
+    message = f"the strike {strike.name!r} of {strike.by} cancels it"
+    reason = strike.rule.reason
+    return Struck(mark_of(strike), f"{message}: {reason}" if reason else message)
+
+
 def mark_of(strike: Strike) -> str:
     """Return the text by which a store knows the jobs that a strike holds: what it means, and its
     name. An edit of the kind, the condition or the effect makes another mark.

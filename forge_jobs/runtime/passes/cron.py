@@ -19,6 +19,7 @@ from forge_jobs.errors import (
     StorageRefused,
     Unavailable,
 )
+from forge_jobs.handlers.preparing import Judged
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import occurrence_job_id
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
@@ -74,7 +75,8 @@ class _Planned(Struct, frozen=True):
 class _Pass:
     """Adds up the results of the batches of one pass."""
 
-    def __init__(self, events: EventBuffer | None) -> None:
+    def __init__(self, events: EventBuffer | None, judge: Judged | None) -> None:
+        self.judge = judge
         self.fired = 0
         self.skipped = 0
         self.disabled: list[str] = []
@@ -126,6 +128,7 @@ async def fire_due_once(
     rng: random.Random,
     *,
     events: EventBuffer | None = None,
+    judge: Judged | None = None,
 ) -> FireReport:
     """Fire all due schedules, each in a step that advances the schedule and enqueues the jobs.
 
@@ -137,7 +140,7 @@ async def fire_due_once(
         enabled and due, so that the next pass tries them again. With :data:`MOST_FAILURES` of them
         the pass ends before the others
     """
-    this_pass = _Pass(events)
+    this_pass = _Pass(events, judge)
     next_in: timedelta | None = SHORTEST_PAUSE
     for _ in range(MAX_BATCHES):
         failed, passed_by = len(this_pass.failures), this_pass.passed_by
@@ -202,9 +205,12 @@ def _plan(
         )
         this_pass.failures[name] = error
         return None
+    job = job_of(schedule.spec)
+    if this_pass.judge is not None:
+        job = this_pass.judge(job)
     jobs = tuple(
         msgspec.structs.replace(
-            job_of(schedule.spec),
+            job,
             id=occurrence_job_id(name, to_us(occurrence)),
             run_at=run_at,
         )

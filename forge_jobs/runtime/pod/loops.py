@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.strikes import READ_EVERY, Strikes
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
@@ -27,7 +28,6 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
-from forge_jobs.runtime.shared.strikes import READ_EVERY, Strikes
 
 _WOKEN_PAUSE = timedelta(minutes=1)
 """The pause of a loop that wake-ups run when there is work."""
@@ -194,8 +194,14 @@ class PodLoops:
     async def _fire(self) -> timedelta | None:
         if not self.memory.is_leader():
             return None
+        if self._strikes.are_asked and self._strikes.judge is None:
+            await self._strikes.refresh()  # none were read yet
         report = await fire_due_once(
-            self._plan.storage.cron, self._plan.settings, self._rng, events=self._events
+            self._plan.storage.cron,
+            self._plan.settings,
+            self._rng,
+            events=self._events,
+            judge=self._strikes.judge,
         )
         return report.next_in
 

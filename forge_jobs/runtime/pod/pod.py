@@ -96,6 +96,7 @@ class RunningPod:
             latencies=latencies,
             failures=failures,
             rate_limit=self.rate_limit,
+            strikes=self.client.known_strikes,
             progress=self.progress,
             job_context=self._job_context,
             capacity=None if plan.concurrency is None else Capacity(plan.concurrency),

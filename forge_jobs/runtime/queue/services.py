@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from forge_jobs.clients.strikes import Strikes
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -28,7 +29,6 @@ from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.strikes import Strikes
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
@@ -94,6 +94,7 @@ class PodServices:
         latencies: LatencyRecorder,
         failures: FailureRecorder,
         rate_limit: RateLimiter,
+        strikes: Strikes | None = None,
         progress: ProgressSender,
         job_context: Callable[[Run], Context],
         job_log: JobLog | None = None,
@@ -119,7 +120,7 @@ class PodServices:
         self.fence = fence
         self.events = events
         self.latencies, self.failures = latencies, failures
-        self.rate_limit, self.strikes = rate_limit, Strikes(storage.config)
+        self.rate_limit, self.strikes = rate_limit, strikes or Strikes(storage.config)
         self.progress = progress
         self.job_context = job_context
         self.values = values or PodValues(None)

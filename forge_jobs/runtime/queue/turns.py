@@ -6,9 +6,10 @@ from datetime import timedelta
 from msgspec import structs
 
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.jobs import Cause, ErrorRecord
+from forge_jobs.model.jobs import Cause
 from forge_jobs.model.queues import RateAsk
-from forge_jobs.model.strikes import Effect, mark_of
+from forge_jobs.model.strikes import struck_by
+from forge_jobs.model.transitions import struck_record
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.failures import error_record
@@ -54,17 +55,11 @@ async def _struck(run: Run, services: PodServices) -> AttemptEnd | None:
     if strike is None:
         return None
     run.finish()
-    if strike.rule.effect is Effect.HOLD:
-        return AttemptEnd(cause=Cause.STRUCK, rate_limit=mark_of(strike))
-    message = f"the strike {strike.name!r} of {strike.by} cancels it"
-    record = ErrorRecord(
-        attempt=job.attempt,
-        cause=Cause.STRUCK,
-        type="Struck",
-        message=f"{message}: {strike.rule.reason}" if strike.rule.reason else message,
-        host_id=services.host_id,
-    )
-    return AttemptEnd(cause=Cause.STRUCK, rate_limit=mark_of(strike), error=record, is_final=True)
+    fate = struck_by(strike)
+    if not fate.message:
+        return AttemptEnd(cause=Cause.STRUCK, rate_limit=fate.mark)
+    record = struck_record(fate.message, attempt=job.attempt, host_id=services.host_id)
+    return AttemptEnd(cause=Cause.STRUCK, rate_limit=fate.mark, error=record, is_final=True)
 
 
 async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:

@@ -82,9 +82,8 @@ class JobStore(
         stored request opens a window. A changed job is due as the request asks, in ``debounce`` at
         most ``at_most`` after the job's enqueue, and keeps its place where both are due.
 
-        A request whose content another job took is a repeat for ``REPLACEMENT_KEPT``.
-
-        A request whose id is already stored is a repeat: nothing is stored, and the outcome reports
+        A request whose content another job took is a repeat for ``REPLACEMENT_KEPT``. A request
+        whose id is already stored is a repeat: nothing is stored, and the outcome reports
         the job as the caller's own, not as a duplicate. A store must look for repeats before
         looking at unique keys.
 
@@ -93,7 +92,8 @@ class JobStore(
         earlier.
 
         A job with ``run_at`` or ``delay`` is pending and due then. An unknown queue is created with
-        default settings. Wakes the waiters of the queues of due jobs, after the commit.
+        default settings. Wakes the waiters of the queues of due jobs, after the commit. What is
+        ``struck`` waits on hold or ends at once, see ``Struck``.
 
         :param connection: store in the caller's open transaction instead: an SQLAlchemy Connection,
             AsyncConnection, Session or AsyncSession of the same database, or a connection of the

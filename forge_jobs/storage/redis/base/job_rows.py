@@ -19,8 +19,8 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
-from forge_jobs.model.strikes import name_of
-from forge_jobs.model.transitions import Occurrence
+from forge_jobs.model.strikes import Struck, name_of
+from forge_jobs.model.transitions import Occurrence, struck_record
 from forge_jobs.model.unique.keys import WITH_WINDOW, is_following, key_of, length
 from forge_jobs.storage.redis.base.requests import JobFields, TemplateFields
 from forge_jobs.storage.salvage import Fields
@@ -84,7 +84,7 @@ class Templates:
 
 
 _OWN = {"id", "queue", "payload", "unique", "after", "fingerprint", "limit_name", "limit_key"}
-_OWN.add("sequence")
+_OWN |= {"sequence", "struck"}
 _shared = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OWN))
 
 
@@ -96,7 +96,8 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
     """
     unique = request.unique
     permit, line = f"{request.limit_name}\n{request.limit_key}", request.sequence
-    if not (unique or permit != "\n" or line or request.fingerprint or parents):
+    asked = unique or permit != "\n" or line or request.fingerprint or parents
+    if not (asked or request.struck):
         return request.id, request.payload, template
     window = at_most = None
     if unique is not None and unique.mode in WITH_WINDOW:
@@ -113,7 +114,13 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
         at_most=at_most is not None and duration_us(length(at_most)),
         permit=permit != "\n" and permit,
         sequence=line is not None and f"{line.on_failure} {line.key}",
+        struck=request.struck is not None and _struck_fields(request.struck),
     )
+
+
+def _struck_fields(struck: Struck) -> list[object]:
+    record = struck.message and error_json(struck_record(struck.message))
+    return [struck.mark, record or False]
 
 
 def is_plain(request: NewJob) -> bool:
@@ -131,6 +138,7 @@ def is_plain(request: NewJob) -> bool:
         or request.limit_name
         or request.limit_key
         or request.sequence
+        or request.struck
     )
 
 

@@ -43,6 +43,7 @@ class JobFields(msgspec.Struct, frozen=True, array_like=True):
     :param parents: the jobs that the job waits for, and the edges to them, in turn
     :param permit: see ``permits.lua``
     :param sequence: the failure policy and the key, see ``sequences.lua``
+    :param struck: the mark of a strike, and the error record of a job that the strike cancels
     """
 
     id: str
@@ -56,6 +57,7 @@ class JobFields(msgspec.Struct, frozen=True, array_like=True):
     at_most: object = False
     permit: object = False
     sequence: object = False
+    struck: object = False
 
 
 class TemplateFields(msgspec.Struct, frozen=True, array_like=True):

@@ -122,8 +122,9 @@ class _Call:
     ) -> None:
         self._db = db
         self._requests = requests
-        has_keys = script == "enqueue" and any(each.unique for each in requests)
-        self._script = "enqueue_keyed" if has_keys else script
+        # That script knows how a waiting job ends too.
+        is_keyed = script == "enqueue" and any(one.unique or one.struck for one in requests)
+        self._script = "enqueue_keyed" if is_keyed else script
         self._around = around
         self._outcomes: dict[int, EnqueueOutcome] = {}
         self._locating = Locating(db, requests)

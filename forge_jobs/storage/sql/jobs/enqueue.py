@@ -15,6 +15,7 @@ from forge_jobs.storage.sql.base.transaction import HotStatement, Overtaken, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.sequences.lines import in_line
+from forge_jobs.storage.sql.jobs.struck import strike_new
 from forge_jobs.storage.sql.jobs.unique_keys import Keys, follow_up
 
 DEDUPLICATED = "deduplicated"
@@ -161,6 +162,7 @@ class _Batch:
         for request in accepted:
             if request.after:
                 self._store_edges(request, ended)
+        strike_new(tx, accepted)
         _wake(tx, accepted)
 
     def _parents(self, accepted: Iterable[NewJob]) -> dict[str, None]:
@@ -233,6 +235,16 @@ def note_new(tx: Tx, requests: Sequence[NewJob]) -> None:
     _wake(tx, requests)
 
 
+def is_plain(request: NewJob) -> bool:
+    """Return whether a row is all that there is to store."""
+    return (
+        request.unique is None
+        and not request.after
+        and request.sequence is None
+        and request.struck is None
+    )
+
+
 def place_of(request: NewJob) -> tuple[str, str, str]:
     """Return the key of the order in which every call stores jobs."""
     return request.queue, "" if request.unique is None else request.unique.key, request.id
@@ -292,6 +304,10 @@ def _wake(tx: Tx, accepted: Iterable[NewJob]) -> None:
     due: dict[str, None] = {}
     for request in accepted:
         at_once = request.run_at is None and request.delay is None
-        if not request.after and (at_once or due_at(request, tx.now) <= tx.now):
+        if (
+            not request.after
+            and not request.struck
+            and (at_once or due_at(request, tx.now) <= tx.now)
+        ):
             due[request.queue] = None
     tx.wake_queues(due)

@@ -208,7 +208,7 @@ def fits(requests: Sequence[NewJob]) -> bool:
     return (
         len(ids) == len(requests)
         and len({one.queue for one in requests}) <= MOST_QUEUES
-        and all(one.sequence is None for one in requests)
+        and all(one.sequence is None and one.struck is None for one in requests)
         and all(one.unique is None or one.unique.mode in _PLAIN_MODES for one in requests)
         and all(
             ids.get(after.job_id, -1) < place

@@ -15,7 +15,7 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.jobs import heartbeat
-from forge_jobs.storage.sql.jobs.enqueue import ensure_queues, new_rows, note_new
+from forge_jobs.storage.sql.jobs.enqueue import ensure_queues, is_plain, new_rows, note_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
 from forge_jobs.storage.sql.sqlite.flavor import INSERT_JOBS
 
@@ -32,11 +32,7 @@ class SqliteJobStore(SqlJobStore):
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         check_batch(requests)
-        are_plain = all(
-            request.unique is None and not request.after and request.sequence is None
-            for request in requests
-        )
-        if requests and connection is None and are_plain:
+        if requests and connection is None and all(map(is_plain, requests)):
             try:
                 return await self._database.write(partial(_store_new, requests=requests))
             except Overtaken:

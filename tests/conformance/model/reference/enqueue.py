@@ -10,7 +10,8 @@ from msgspec import structs
 from forge_jobs.clock import to_us
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, JobStatus, NewJob, Unique
+from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, Hold, JobStatus, NewJob, Unique
+from forge_jobs.model.transitions import struck_record
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, length
 from tests.conformance.model.reference.ends import add_handover, end_waiting
 from tests.conformance.model.reference.state import REPLACED, TOLD, ZERO, Edge, ModelJob, World
@@ -25,6 +26,7 @@ def enqueue(world: World, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     try:
         outcomes = [call.admit(request) for request in requests]
         call.check_parents()
+        call.end_struck()
     except (Conflict, NotFound):
         for name, value in before.items():
             setattr(world, name, value)
@@ -41,6 +43,7 @@ class _Call:
         self._stands_for: dict[JobId, JobId] = {}
         self._missing: list[JobId] = []
         self._written: set[JobId] = set()
+        self._struck: list[ModelJob] = []
 
     def check_parents(self) -> None:
         """Refuse the call when a parent is missing. A conflict of any request comes first."""
@@ -48,6 +51,10 @@ class _Call:
             raise NotFound(
                 f"there is no {self._missing[0]}, or the parent comes later in the same call"
             )
+
+    def end_struck(self) -> None:
+        """Cancel new jobs that a strike means so."""
+        end_waiting(self._world, self._struck, Cause.STRUCK)
 
     def admit(self, request: NewJob) -> EnqueueOutcome:
         world, unique = self._world, request.unique
@@ -181,6 +188,13 @@ class _Call:
             token=to_us(world.now),
             expires_at=request.expires_at,
         )
+        if request.struck is not None and not parents:
+            job.rate_limit, job.hold, job.cause = request.struck.mark, Hold.STRUCK, Cause.STRUCK
+            if message := request.struck.message:
+                job.errors = (structs.replace(struck_record(message), at=world.now),)
+                self._struck.append(job)
+            else:
+                world.count(request.queue, Cause.STRUCK)
         for parent_id, on_failure in parents.items():
             job.edges[parent_id] = Edge(on_failure)
             parent = world.jobs[parent_id]

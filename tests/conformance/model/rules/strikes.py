@@ -3,10 +3,12 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from forge_jobs.model.strikes import Struck
 from tests.conformance.model.endings import ENDINGS, MARKS
 from tests.conformance.model.program import queue
 from tests.conformance.model.rules.lives import Lives
 
+fate = st.sampled_from([None, Struck(MARKS[0]), Struck(MARKS[1], "it is struck")])
 in_force = st.sets(st.sampled_from(MARKS)).map(sorted)
 
 
@@ -15,6 +17,10 @@ class Strikes(Lives):
     def hold_what_is_due(self, name: str, how: str, many: int) -> None:
         self.stock(name)
         self.end(self.take(name, self.new_pod(), many, many), ENDINGS[how])
+
+    @rule(name=queue, fates=st.lists(fate, min_size=1, max_size=4))
+    def enqueue_struck(self, name: str, fates: list[Struck | None]) -> None:
+        self.put_in([self.new_request(name, struck=each) for each in fates])
 
     @rule(marks=in_force)
     def release_struck(self, marks: list[str]) -> None:

@@ -1,13 +1,18 @@
-"""Jobs that strikes hold: what they wait for, and their release."""
+"""Jobs that strikes hold: what they wait for, their release, and what an enqueue finds struck."""
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import bindparam, select, text, update
 
+from forge_jobs.model.jobs import Cause, Hold, NewJob
+from forge_jobs.model.transitions import struck_record
+from forge_jobs.storage.sql.base.job_rows import append_error
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import STRUCK, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.jobs.endings import end_waiting
 
 _NEXT_MARK = (
     select(jobs.c.rate_limit)
@@ -24,6 +29,38 @@ _OF_MARK = (
     .with_for_update(key_share=True, skip_locked=True)
 )
 _RELEASE = update(jobs).where(one_of(jobs.c.id, "ids"), text(STRUCK)).values(hold=None)
+_HOLD = (
+    update(jobs)
+    .where(one_of(jobs.c.id, "ids"))
+    .values(hold=Hold.STRUCK.value, cause=Cause.STRUCK.value, rate_limit=bindparam("mark"))
+)
+_NOTE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(rate_limit=bindparam("mark"), errors=bindparam("new_errors"))
+)
+
+
+def strike_new(tx: Tx, stored: Iterable[NewJob]) -> None:
+    """Hold or cancel new jobs that a strike means. Those that wait for others are left."""
+    held: defaultdict[str, list[NewJob]] = defaultdict(list)
+    cancelled: list[dict[str, str]] = []
+    for one in stored:
+        if one.struck is None or one.after:
+            continue
+        if one.struck.message:
+            errors = append_error("[]", struck_record(one.struck.message), tx.now)
+            cancelled.append({"job": one.id, "mark": one.struck.mark, "new_errors": errors})
+        else:
+            held[one.struck.mark].append(one)
+    for mark, requests in held.items():
+        for ids in portions(one.id for one in requests):
+            tx.execute(_HOLD, {"mark": mark, "ids": ids})
+        for one in requests:
+            tx.count(one.queue, Cause.STRUCK)
+    if cancelled:
+        tx.execute(_NOTE, cancelled)
+        end_waiting(tx, [each["job"] for each in cancelled], Cause.STRUCK)
 
 
 def left_marks(tx: Tx, in_force: Collection[str]) -> list[str]:

@@ -15,7 +15,7 @@ local function to_job(fields, templates)
     id = fields[JOB.id], payload = fields[JOB.payload], template = template, kind = template.kind,
     key = fields[JOB.key] or nil, mode = fields[JOB.mode] or nil, fingerprint = fields[JOB.fingerprint] or nil,
     parents = fields[JOB.parents] or nil, window = fields[JOB.window] or nil, at_most = fields[JOB.at_most] or nil,
-    permit = fields[JOB.permit] or nil, sequence = fields[JOB.sequence] or nil,
+    permit = fields[JOB.permit] or nil, sequence = fields[JOB.sequence] or nil, struck = fields[JOB.struck] or nil,
   }
 end
 

@@ -28,8 +28,7 @@ local function write_own(base, job, key)
 end
 
 local function write(base, job)
-  local template, key = job.template, base .. ':j:' .. job.id
-  local fields = template.fields
+  local fields, key = job.template.fields, base .. ':j:' .. job.id
   fields[2], fields[4] = job.parents and 'blocked' or 'pending', job.payload
   redis.call('HSET', key, unpack(fields))
   if job.fingerprint or job.parents or job.key or job.permit or job.sequence then
@@ -42,9 +41,11 @@ local function list(base, job)
   if job.parents then
     later('ZADD', base .. ':s:blocked', 0, job.id)
   else
-    later('ZADD', template.ready, template.due, job.id)
     later('ZADD', template.pending, 0, job.id)
-    template.is_ready = true
+    if not job.struck then
+      later('ZADD', template.ready, template.due, job.id)
+      template.is_ready = true
+    end
   end
   for _, key in ipairs(template.lists) do
     later('ZADD', key, 0, job.id)
@@ -65,8 +66,7 @@ local function insert_all(base, jobs)
     list(base, job)
     if template.is_ready and not template.is_listed then
       template.is_listed = true
-      scored[#scored + 1] = line_score(template.priority, template.due)
-      scored[#scored + 1] = template.line
+      scored[#scored + 1], scored[#scored + 2] = line_score(template.priority, template.due), template.line
       if template.due <= now then
         wake_queue(base)
       end

@@ -6,8 +6,8 @@ local function cancel_waiting(base, job, cause)
   count(cause)
 end
 
-local function end_expired(base, ids)
+local function end_waiting(base, ids, cause)
   for _, id in ipairs(ids) do
-    cancel_waiting(base, load(base, id), 'expired')
+    cancel_waiting(base, load(base, id), cause)
   end
 end
