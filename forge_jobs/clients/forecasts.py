@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct, structs
 
+from forge_jobs.clients.explaining.keys import read_key, with_start
+from forge_jobs.clients.explaining.lines import BLOCKED, read_front
 from forge_jobs.errors import NotFound
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import JobId
@@ -24,9 +26,6 @@ from forge_jobs.storage.protocols import Storage
 MEASURED = timedelta(minutes=15)
 """How far back a load is measured."""
 
-_HOLDERS = 20
-"""So many holders of a full key are named by their ids."""
-
 _RETRIES = (Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED, Cause.SNOOZED, Cause.THROTTLED)
 
 
@@ -42,10 +41,13 @@ async def seen(storage: Storage) -> Seen:
     return Seen(fleet=await storage.cron.look(), workers=await storage.procs.workers())
 
 
-async def explained(storage: Storage, job: Job, around: Seen | None = None) -> Explanation:
+async def explained(
+    storage: Storage, job: Job, around: Seen | None = None, *, is_front: bool = False
+) -> Explanation:
     """Explain the state of a job that has been read.
 
     :param around: None reads anew
+    :param is_front: another job waits for this one, so what is in front of this is not followed
     """
     around = around or await seen(storage)
     fleet = around.fleet
@@ -53,7 +55,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
     slots = _allocation(queue, fleet.pods) if queue else None
     parents = await storage.jobs.get(job.waits_for) if job.waits_for else {}
     limits = await storage.config.limits() if job.hold is Hold.LIMIT else []
-    holders = await _holders(storage, job) if job.hold is Hold.LIMIT else []
+    key = await read_key(storage, job, limits, fleet.now) if job.hold is Hold.LIMIT else None
     strikes = await storage.config.strikes() if job.struck_by else []
     told = explain(
         job,
@@ -65,7 +67,7 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
         parents={parent.id: parent.status for parent in parents.values()},
         workers=around.workers,
         limits=limits,
-        holders=holders,
+        key=key,
         strikes=strikes,
     )
     events: Sequence[TimelineEvent] = ()
@@ -74,16 +76,28 @@ async def explained(storage: Storage, job: Job, around: Seen | None = None) -> E
     elif told.reason in BY_FLEET:
         events = fleet.events
     told = with_since(told, job, parents=parents, pods=fleet.pods, events=events, now=fleet.now)
+    if told.reason is Reason.LIMITED and key is not None:
+        by_name = {(each.queue, each.name): each for each in limits}
+        limit = by_name.get((job.queue, job.limit_name))
+        return with_start(told, key, limit, fleet.now)
+    if told.reason in BLOCKED and not is_front:
+        return await _with_front(storage, job, told, parents, around)
     granted = sum(each.grant for each in slots.pods.values()) if slots else 0
     return await with_forecast(storage, job, told, slots=granted, fleet=fleet)
 
 
-async def _holders(storage: Storage, job: Job) -> list[Job]:
-    """Read the first jobs that count toward the key that a job waits for."""
-    key = job.queue, job.limit_name, job.limit_key
-    ids = (await storage.config.limit_holders(*key, limit=_HOLDERS)).running
-    found = await storage.jobs.get([JobId(each) for each in ids])
-    return [found[JobId(each)] for each in ids if JobId(each) in found]
+async def _with_front(
+    storage: Storage,
+    job: Job,
+    told: Explanation,
+    parents: Mapping[JobId, Job],
+    around: Seen,
+) -> Explanation:
+    front = await read_front(storage, job, told, parents)
+    if front is None:
+        return told
+    what = await explained(storage, front.job, around, is_front=True)
+    return structs.replace(told, text=f"{told.text}; {front.text(what.text)}")
 
 
 def _allocation(queue: QueueState, pods: Sequence[PodState]) -> Allocation:

@@ -12,7 +12,8 @@ from forge_jobs.model.queues import LimitState, QueueState
 from forge_jobs.model.strikes import Strike
 from forge_jobs.policy import remedies
 from forge_jobs.policy.cooldowns import cooldown_began
-from forge_jobs.policy.explanations import ZERO, Explanation, Reason, Situation, at, count
+from forge_jobs.policy.explanations import ZERO, Explanation, KeySeen, Reason, Situation, at, count
+from forge_jobs.policy.slots.permits import limited
 from forge_jobs.policy.slots.reasons import in_progress, of_fleet
 from forge_jobs.privacy.encryption import key_named_by
 
@@ -28,7 +29,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     parents: Mapping[JobId, JobStatus] | None = None,
     workers: Sequence[WorkerState] = (),
     limits: Sequence[LimitState] = (),
-    holders: Sequence[Job] = (),
+    key: KeySeen | None = None,
     strikes: Sequence[Strike] = (),
 ) -> Explanation:
     """Explain why ``job`` does not run or how it runs, from readings of one moment.
@@ -44,7 +45,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         Only they tell a parent still to end from one that failed and is held for an operator
     :param workers: of all pods. They tell who has the slots
     :param limits: of the queue, for a job that waits for one
-    :param holders: the jobs that count toward the key of the limit, the longest claimed first
+    :param key: of that limit
     :param strikes: for a job that one of them holds
     """
     around = Situation(
@@ -55,7 +56,7 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
         now=now,
         workers=tuple(workers),
         limits=tuple(limits),
-        holders=tuple(holders),
+        key=key or KeySeen(),
         strikes=tuple(strikes),
     )
     reason = _reason(job, around, parents or {})
@@ -116,7 +117,7 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.unreadable or job.hold is Hold.UNREADABLE:
         return _unreadable(job)
     if job.hold is Hold.LIMIT:
-        return _limited(job, around)
+        return limited(job, around)
     if job.hold is Hold.STRUCK:
         return _struck(job, around)
     if job.hold is not None:
@@ -144,7 +145,8 @@ def _not_due(job: Job, around: Situation) -> Explanation:
     if job.rate_limit is not None:
         return Explanation(
             reason=Reason.RATE_LIMITED,
-            text=f"waits for the rate limit {job.rate_limit!r} until its turn at {at(job.due_at)}",
+            text=f"waits for the rate limit {job.rate_limit!r} until its turn at {at(job.due_at)}; "
+            "does not start before, and then as soon as a slot is free",
             forecast=job.due_at,
         )
     if job.cause is Cause.KEY_MISSING:
@@ -177,41 +179,6 @@ def _struck(job: Job, around: Situation) -> Explanation:
         help = remedies.lift_strike(known.name)
     since = job.claimed_at or job.enqueued_at
     return Explanation(reason=Reason.STRUCK, text=text, since=since, help=help)
-
-
-def _limited(job: Job, around: Situation) -> Explanation:
-    known = (each for each in around.limits if (each.queue, each.name) == _limit_of(job))
-    limit = next(known, None)
-    key = f" of key {job.limit_key!r}" if job.limit_key else ""
-    most = "the limit is gone, and it is ready with the next claim"
-    if limit is not None and limit.share is not None and len(around.holders) < limit.at_most:
-        most = f"its key{key.removeprefix(' of key')} has its share of {limit.share} while others "
-        most += f"wait{_held_by(around.holders)}; starts when the turn of the key comes"
-    elif limit is not None:
-        most = f"{count(limit.at_most, 'job')}{key} may run at once in the queue, and as many do"
-        most += f"{_held_by(around.holders)}; starts in its turn when one of them ends"
-    return Explanation(
-        reason=Reason.LIMITED,
-        text=f"waits for the limit {job.limit_name!r}: {most}",
-        blocked_by=tuple(each.id for each in around.holders),
-    )
-
-
-def _held_by(holders: Sequence[Job]) -> str:
-    """Name the first jobs of a full key, with the pods that have them."""
-    if not holders:
-        return ""
-    named = [
-        f"{each.id} on pod {each.host_id}"
-        + (f" since {at(each.claimed_at)}" if each.claimed_at else "")
-        for each in holders[:3]
-    ]
-    more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
-    return f" ({', '.join(named)}{more})"
-
-
-def _limit_of(job: Job) -> tuple[str, str]:
-    return job.queue, job.limit_name
 
 
 def _with_expiry(job: Job, reason: Explanation) -> Explanation:

@@ -1,14 +1,15 @@
 """The parts of an explanation: reasons, the readings they come from, and phrases."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
 from forge_jobs.model.jobs import Job
+from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
-from forge_jobs.model.queues import LimitState, QueueState
+from forge_jobs.model.queues import LimitState, LinePlace, QueueState
 from forge_jobs.model.strikes import Strike
 
 ZERO = timedelta(0)
@@ -74,11 +75,17 @@ class Explanation(Struct, frozen=True, kw_only=True):
     :param forecast: when the state changes by itself, None when that is not known
     :param help: the command that helps. "" when nothing has to be done
     :param blocked_by: ids of the jobs that this job waits for
-    :param held_by: holders of the slots that the job waits for, the longest-running first
-    :param ahead: due jobs that come before one that waits for a slot, 50,000 at most
+    :param held_by: holders of the slots or permits that the job waits for, the longest-running
+        first
+    :param ahead: due jobs that come before one that waits for a slot, 50,000 at most, or jobs of
+        the key before one that waits for a permit, 1,000 at most
     :param starts_after: nine of ten such jobs start between this and ``starts_before``. None where
         no run ended lately
     :param rests_on: what the forecast rests on, for people
+    :param opens_at: an estimate of when a permit of the key comes free: half of the runs of such
+        jobs end by then. May have passed. None where no run ended in the last day
+    :param opens_by: when a permit of the key is free at the latest, by the timeouts of the holders.
+        None where too few have one. A handler that ignores its timeout goes on
     """
 
     reason: Reason
@@ -92,6 +99,36 @@ class Explanation(Struct, frozen=True, kw_only=True):
     starts_after: datetime | None = None
     starts_before: datetime | None = None
     rests_on: str = ""
+    opens_at: datetime | None = None
+    opens_by: datetime | None = None
+
+
+class KeyTurn(Struct, frozen=True, kw_only=True):
+    """The place of a key among others of its limit that take turns.
+
+    :param fewer: keys with fewer jobs in progress, which come first
+    :param same: other keys with as many. Of these the one comes first whose turn is the longest ago
+    """
+
+    fewer: int
+    same: int
+
+
+class KeySeen(Struct, frozen=True, kw_only=True):
+    """The key of a limit at which a job waits.
+
+    :param holders: the first jobs that count toward the key, the longest claimed first
+    :param running: how many jobs count toward the key, 1,000 at most
+    :param place: of the job among those that wait at the key. None when it waits there no more
+    :param runs: how long runs of such jobs took in the last day, by kind
+    :param turn: of the key. None without a share
+    """
+
+    holders: tuple[Job, ...] = ()
+    running: int = 0
+    place: LinePlace | None = None
+    runs: Mapping[str, Histogram] = {}
+    turn: KeyTurn | None = None
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -104,7 +141,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     now: datetime
     workers: tuple[WorkerState, ...] = ()
     limits: tuple[LimitState, ...] = ()
-    holders: tuple[Job, ...] = ()
+    key: KeySeen = KeySeen()
     strikes: tuple[Strike, ...] = ()
 
     @property

@@ -74,6 +74,7 @@ from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.sequence_bugs import SEQUENCE_BUGS
 from tests.meta.served_bugs import SERVED_BUGS
 from tests.meta.share_bugs import SHARE_BUGS
+from tests.meta.sight_bugs import SIGHT_BUGS
 from tests.meta.snapshot_bugs import SNAPSHOT_BUGS
 from tests.meta.step_bugs import STEP_BUGS
 from tests.meta.strike_bugs import STRIKE_BUGS
@@ -96,6 +97,7 @@ GROUPS = {
     "command": COMMAND_BUGS,
     "edge": EDGE_BUGS,
     "sequence": SEQUENCE_BUGS,
+    "sight": SIGHT_BUGS,
     "terminal": TERMINAL_BUGS,
     "edit": EDIT_BUGS,
     "timeline": TIMELINE_BUGS,

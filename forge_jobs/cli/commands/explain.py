@@ -8,6 +8,7 @@ from forge_jobs.config import Deployment
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.operating.jobs.documents import JobExplanation
 from forge_jobs.operating.words import instant
+from forge_jobs.policy.explanations import Reason
 
 
 @click.command()
@@ -28,7 +29,9 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
             ("since", instant(explanation.since)),
             ("until", instant(explanation.forecast)),
             ("waits for", ", ".join(explanation.blocked_by)),
-            ("due before", explanation.ahead),
+            ("jobs before", explanation.ahead),
+            ("permit free at about", instant(explanation.opens_at)),
+            ("permit free by", instant(explanation.opens_by)),
             ("starts after", instant(explanation.starts_after)),
             ("starts before", instant(explanation.starts_before)),
             ("rests on", explanation.rests_on),
@@ -39,4 +42,5 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
 
 
 def _holders(explanation: JobExplanation) -> list[tuple[str, str]]:
-    return [("slot held by", holder) for holder in explanation.held_by]
+    what = "permit" if explanation.reason is Reason.LIMITED else "slot"
+    return [(f"{what} held by", holder) for holder in explanation.held_by]
