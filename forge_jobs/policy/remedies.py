@@ -73,6 +73,13 @@ def release_held(job_id: str) -> str:
     return f"forge-jobs jobs release-held {job_id}"
 
 
+def show_key(queue: str, limit: str, key: str) -> str:
+    """Shows the jobs that run at a key of a limit, and those that wait there."""
+    return (
+        f"forge-jobs limits show {shlex.quote(queue)} {shlex.quote(limit)} --key {shlex.quote(key)}"
+    )
+
+
 LIST_QUEUES = "forge-jobs queues list"
 LIST_LIMITS = "forge-jobs limits list"
 LIST_SCHEDULES = "forge-jobs cron list"

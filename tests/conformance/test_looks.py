@@ -1,20 +1,25 @@
 """Looks answer in one call what single reads answer."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.looks import (
     CRASHED_WITHIN,
     MOST_BLOCKED,
     MOST_CANCELLED,
+    MOST_FULL_KEYS,
     MOST_RUNS,
+    FullKey,
     JobsAsked,
     JobsLook,
+    LimitLoad,
 )
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import RateLimit
@@ -22,6 +27,7 @@ from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
+    KIND,
     LEASE,
     QUEUE,
     claim,
@@ -153,3 +159,74 @@ async def test_a_sort_is_bounded(storage: Storage) -> None:
     assert len(look.blocked) == MOST_BLOCKED
     assert {job.status for job in look.blocked} == {JobStatus.BLOCKED}
     assert {job.cause for job in look.blocked} == {Cause.ENQUEUED}
+
+
+NAME = "hosts"
+
+
+async def within(storage: Storage, key: str, name: str = NAME, **fields: Any) -> JobId:
+    return await enqueue_one(storage, limit_name=name, limit_key=key, **fields)
+
+
+async def test_the_queues_with_limits_by_key_are_named(storage: Storage) -> None:
+    await enqueue_one(storage)
+    assert (await storage.cron.look()).limited == ()
+    await storage.config.ensure_limits("b", {NAME: 1})
+    await storage.config.ensure_limits("a", {NAME: 1})
+    look = await storage.cron.look()
+    assert look.limited == ("a", "b")
+    assert [*look.queues] == await storage.config.queues()
+    await storage.config.delete_limit("a", NAME)
+    assert (await storage.cron.look()).limited == ("b",)
+
+
+async def test_the_load_of_limits_by_key(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 2, "unused": 5})
+    begun = clock.now()
+    for key in ("a", "a", "b"):
+        await within(storage, key)
+    assert len(await claim(storage, lease, limit=10)) == 3
+    clock.advance(timedelta(seconds=1))
+    await within(storage, "b", kind="tests.other")
+    await within(storage, "c")
+    waits = begun + timedelta(seconds=1)
+    for key in ("a", "a", "b", "a"):
+        await within(storage, key)
+    await within(storage, "a", name="of no limit")
+    assert len(await claim(storage, lease, limit=10, kinds=(KIND, "tests.other"))) == 3
+
+    look = await storage.jobs.look(JobsAsked(limited=(QUEUE, "nowhere")))
+
+    first = FullKey(key="a", running=2, waiting=3, due_at=waits, claimed_at=begun, kinds=(KIND,))
+    second = FullKey(
+        key="b",
+        running=2,
+        waiting=1,
+        due_at=waits,
+        claimed_at=waits,
+        kinds=(KIND, "tests.other"),
+    )
+    load = LimitLoad(
+        queue=QUEUE,
+        name=NAME,
+        at_most=2,
+        running=5,
+        waiting=4,
+        oldest_due_at=waits,
+        full=2,
+        full_keys=(first, second),
+    )
+    assert look == JobsLook(limits=(load, LimitLoad(queue=QUEUE, name="unused", at_most=5)))
+
+
+async def test_full_keys_of_a_look_are_bounded(storage: Storage, lease: PodLease) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1}, {NAME: 3})
+    for key in range(MOST_FULL_KEYS + 2):
+        for _ in range(2):
+            await within(storage, f"{key:02}")
+    await claim(storage, lease, limit=100)
+    [load] = (await storage.jobs.look(JobsAsked(limited=(QUEUE,)))).limits
+    assert (load.share, load.running, load.full) == (3, MOST_FULL_KEYS + 2, MOST_FULL_KEYS + 2)
+    assert [each.key for each in load.full_keys] == [f"{key:02}" for key in range(MOST_FULL_KEYS)]

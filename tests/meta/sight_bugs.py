@@ -5,6 +5,11 @@ from tests.meta.bugs import Bug, Edit
 _EXPLAINED = "tests/problems/test_explained_keys.py::test_"
 _PERMITS = "forge_jobs/policy/slots/permits.py"
 _KEYS, _LINES = (f"forge_jobs/clients/explaining/{name}.py" for name in ("keys", "lines"))
+_STARVED = "tests/problems/test_keys.py::test_"
+_LOAD = "tests/conformance/test_looks.py::test_the_load_of_limits_by_key"
+_JOBS = "forge_jobs/operating/snapshots/jobs.py"
+_LOADS = "forge_jobs/storage/sql/jobs/looks/limits.py"
+_LUA = "forge_jobs/storage/redis/lua/jobs/read/limit_loads.lua"
 _PLACE = f"{_EXPLAINED}a_job_at_a_full_key_is_told_its_place_and_when_a_permit_comes_free"
 _TURNS = f"{_EXPLAINED}a_key_with_a_share_is_told_its_place_in_the_turns"
 _FRONT = f"{_EXPLAINED}a_job_of_a_sequence_is_told_what_the_one_in_front_does"
@@ -77,5 +82,77 @@ SIGHT_BUGS = [
         "return edges.get(parent) in OF_SEQUENCES",
         "return parent in edges",
         f"{_EXPLAINED}parents_that_are_no_sequence_are_told_of_too",
+    ),
+    _bug(
+        "a start at a full key is no progress",
+        _JOBS,
+        "since=max(key.due_at, key.claimed_at)",
+        "since=key.due_at",
+        f"{_STARVED}a_busy_key_with_a_long_line_is_no_problem",
+    ),
+    _bug(
+        "a line waits since the claim before its first job",
+        _JOBS,
+        "since=max(key.due_at, key.claimed_at)",
+        "since=key.claimed_at",
+        f"{_STARVED}a_line_that_has_just_formed_is_no_problem",
+    ),
+    _bug(
+        "runs that are long by their nature starve others",
+        "forge_jobs/policy/judgement/problems/limits.py",
+        "(UNKNOWN_RUN if key.usual is None else key.usual)",
+        "timedelta(0)",
+        f"{_STARVED}runs_that_are_long_by_their_nature_are_no_problem",
+    ),
+    _bug(
+        "limits are looked for where there are none",
+        _JOBS,
+        "name for name in fleet.limited if name in counts",
+        "name for name in counts",
+        f"{_STARVED}a_fleet_without_limits_by_key_reads_none",
+    ),
+    _bug(
+        "a key stands since its oldest claim",
+        _LOADS,
+        "max(claimed_at) AS claimed_at",
+        "min(claimed_at) AS claimed_at",
+        f"{_STARVED}a_key_where_one_of_two_jobs_hangs_and_others_pass_is_no_problem",
+    ),
+    _bug(
+        "a key with room is full",
+        _LOADS,
+        "row.used >= at_most > 0",
+        "row.used > 0",
+        _LOAD,
+    ),
+    _bug(
+        "a queue with limits is not named",
+        "forge_jobs/storage/sql/config/store.py",
+        "if row.is_limited",
+        "if False",
+        "tests/conformance/test_looks.py::test_the_queues_with_limits_by_key_are_named",
+    ),
+    _bug(
+        "on Redis a key stands since its oldest claim",
+        _LUA,
+        "'ZRANGE', using, -1, -1, 'WITHSCORES'",
+        "'ZRANGE', using, 0, 0, 'WITHSCORES'",
+        _LOAD,
+        "redis",
+    ),
+    _bug(
+        "on Redis a key with room is full",
+        _LUA,
+        "at_most > 0 and count >= at_most and 1 or 0",
+        "1",
+        _LOAD,
+        "redis",
+    ),
+    _bug(
+        "metrics count waiting jobs as running",
+        "forge_jobs/operating/metrics/exposition.py",
+        '"running"), each.running',
+        '"running"), each.waiting',
+        "tests/operating/test_limit_metrics.py::test_limits_are_shown_by_limit_and_not_by_key",
     ),
 ]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from msgspec import structs
 
-from forge_jobs import FromStep, RateLimited, Sequence, Workflow, group_handlers
+from forge_jobs import FromStep, Limit, RateLimited, Sequence, Workflow, group_handlers
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import JobStatus
@@ -18,6 +18,7 @@ from forge_jobs.model.queues import RateLimit
 from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.snapshots.reading import read_snapshot
 from forge_jobs.policy.judgement.problems import judging
+from forge_jobs.policy.judgement.problems.limits import UNKNOWN_RUN
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
@@ -44,29 +45,29 @@ async def caller_of(storage: Storage) -> AsyncIterator[httpx.AsyncClient]:
         yield caller
 
 
-async def found(storage: Storage, code: Code) -> Problem | None:
-    """Return the problem among the first three, once its rule can hold."""
+async def found(storage: Storage, code: Code, more: timedelta) -> Problem | None:
+    """Return the problem among the first three, once its rule can hold and ``more`` has passed."""
     seen = await read_snapshot(storage)
-    later = structs.replace(seen, now=seen.now + AFTER[code])
+    later = structs.replace(seen, now=seen.now + AFTER[code] + more)
     listed = [each for each in judging.problems(later)[:3] if each.code is code]
     return listed[0] if listed else None
 
 
-async def seen(storage: Storage, code: Code) -> Problem:
+async def seen(storage: Storage, code: Code, more: timedelta = timedelta(0)) -> Problem:
     """Wait until the problem is seen."""
 
     async def look() -> Problem | None:
-        return await found(storage, code)
+        return await found(storage, code, more)
 
     problem: Problem = await wait_until(look, description=f"{code} is seen")
     return problem
 
 
-async def gone(storage: Storage, code: Code) -> None:
+async def gone(storage: Storage, code: Code, more: timedelta = timedelta(0)) -> None:
     """Wait until the problem is not seen any more."""
 
     async def look() -> bool:
-        return await found(storage, code) is None
+        return await found(storage, code, more) is None
 
     await wait_until(look, description=f"{code} is gone")
 
@@ -271,6 +272,34 @@ async def test_jobs_that_wait_for_a_limit(storage: Storage) -> None:
         await asked(caller, "PUT", "/limits/api", {"capacity": 100, "per": 1})
         await asked(caller, "POST", "/jobs/run-now", {"q": f"queue:{QUEUE}"})
         await gone(storage, Code.LIMIT_STARVING)
+
+
+async def test_jobs_that_wait_at_a_key_whose_job_does_not_end(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    may_end = anyio.Event()
+
+    @handlers.job("fetch", queue=QUEUE, concurrency=Limit(1, key="{host}"))
+    async def fetch(host: str) -> None:
+        if host == "slow":
+            await may_end.wait()
+
+    async with a_runtime(storage, handlers, 3).start() as handle, caller_of(storage) as caller:
+        before = await storage.cron.now()
+        hosts = ["slow", "slow", "slow", "quick", "quick"]
+        stored = await handle.enqueue_many([fetch.request(host) for host in hosts])
+        stuck, *others = [each.job_id for each in stored]
+        # Nothing says how long runs of a new kind take.
+        problem = await seen(storage, Code.KEY_STARVING, UNKNOWN_RUN)
+        assert began(problem, before + UNKNOWN_RUN, await storage.cron.now() + UNKNOWN_RUN)
+        assert (problem.about, problem.queue, problem.jobs) == ("fetch slow", QUEUE, 2)
+        assert problem.command == "forge-jobs limits show default fetch --key slow"
+        page = await caller.get(problem.page)
+        assert stuck in page.text
+        may_end.set()
+        await asked(caller, "POST", "/jobs/cancel", {"ids": [stuck]})
+        for job_id in others:
+            assert (await ended(storage, job_id)).status is JobStatus.DONE
+        await gone(storage, Code.KEY_STARVING, UNKNOWN_RUN)
 
 
 async def test_a_fleet_that_is_well_has_no_problem(storage: Storage) -> None:

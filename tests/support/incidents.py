@@ -24,6 +24,7 @@ from tests.support.factories import (
     KIND,
     LEASE,
     QUEUE,
+    claim,
     claim_one,
     crashed,
     dead,
@@ -213,6 +214,27 @@ async def _limit_starving(drill: Drill) -> Planted:
     return Planted(since, end)
 
 
+async def _key_starving(drill: Drill) -> Planted:
+    lease = await drill.pod(slots=3)
+    await drill.storage.config.ensure_limits(QUEUE, {"hosts": 1})
+    await drill.flow(delays=[1.0], runs=[10.0] * 20)
+    for key in "aab":
+        await enqueue_one(drill.storage, limit_name="hosts", limit_key=key)
+    drill.clock.advance(MINUTE)
+    since = drill.clock.now()
+    held_up, *_ = await claim(drill.storage, lease, limit=3)
+    await drill.roll_up()
+
+    async def end(caller: httpx.AsyncClient) -> None:
+        job_id = held_up.claim.job_id
+        await asked(caller, "POST", "/jobs/cancel", {"ids": [job_id]})
+        ended = Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
+        assert await finish(drill.storage, held_up, ended)
+        assert len(await claim(drill.storage, lease)) == 1
+
+    return Planted(since + 10 * SECOND, end, slack=SECOND)
+
+
 async def _silent(drill: Drill) -> Planted:
     since = drill.clock.now()
     lease = await drill.pod(lease_for=15 * SECOND)
@@ -380,6 +402,7 @@ INCIDENTS: dict[Code, Callable[[Drill], Awaitable[Planted]]] = {
     Code.LONG_RUNNER: _long_runner,
     Code.CANCEL_IGNORED: _cancel_ignored,
     Code.LIMIT_STARVING: _limit_starving,
+    Code.KEY_STARVING: _key_starving,
     Code.POD_SILENT: _silent,
     Code.POD_FLAPPING: _flapping,
     Code.DRAIN_STUCK: _drain_stuck,

@@ -29,6 +29,7 @@ from forge_jobs.policy.judgement.problems.problem import (
 from forge_jobs.policy.judgement.problems.snapshot import (
     CrashesSeen,
     ErrorsSeen,
+    FullKeySeen,
     Growth,
     HeldKind,
     LimitSeen,
@@ -112,6 +113,20 @@ CASES: dict[Code, dict[str, Any]] = {
     Code.CANCEL_IGNORED: run(started_at=SINCE - MINUTE, cancel_requested_at=SINCE),
     Code.LIMIT_STARVING: {
         "limits": (LimitSeen(scope="gh", waiting=60, oldest_since=SINCE, refill_a_minute=6),)
+    },
+    Code.KEY_STARVING: {
+        "keys": (
+            FullKeySeen(
+                queue="gh",
+                limit="hosts",
+                key="example.org",
+                running=2,
+                waiting=60,
+                since=SINCE - 2 * MINUTE,
+                kinds=("page.fetch",),
+                usual=2 * MINUTE,
+            ),
+        )
     },
     Code.POD_SILENT: pod(last_beat_at=SINCE, running=3),
     Code.POD_FLAPPING: pod(starts=3, first_start_at=SINCE),

@@ -26,6 +26,9 @@ MOST_RUNS, MOST_CANCELLED = 50, 3
 """Runs in a look: the longest, and of those that were asked to stop the longest."""
 
 
+MOST_PARKED, MOST_FULL_KEYS = 10_000, 5
+"""So many waiting jobs of a limit are counted, and so many full keys of a limit are in a look."""
+
 AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, JobStatus.DEAD)
 """The statuses of jobs that crashed and have not succeeded since."""
 
@@ -36,7 +39,8 @@ class FleetLook(Struct, frozen=True, kw_only=True):
     :param leader: None before any pod led
     :param schedules: by name, without those that were deleted
     :param queues: by name
-    :param limits: by scope
+    :param limited: names of the queues that have limits by key
+    :param limits: rate limits, by scope
     :param pods: as ``ProcStore.pods`` returns them
     :param events: of pods, leaders and schedules the newest ``MOST_EVENTS``, newest first
     """
@@ -48,6 +52,49 @@ class FleetLook(Struct, frozen=True, kw_only=True):
     limits: tuple[RateLimitState, ...]
     pods: tuple[PodState, ...]
     events: tuple[TimelineEvent, ...]
+    limited: tuple[str, ...] = ()
+
+
+class FullKey(Struct, frozen=True, kw_only=True):
+    """A key of a limit of which as many jobs are in progress as may, and at which others wait.
+
+    :param running: jobs in progress, those that a pod holds ahead among them
+    :param waiting: jobs on hold, counted up to 1,000
+    :param due_at: of the first job on hold
+    :param claimed_at: when the newest of the jobs in progress was claimed
+    :param kinds: of the jobs in progress, of a few
+    """
+
+    key: str
+    running: int
+    waiting: int
+    due_at: datetime
+    claimed_at: datetime
+    kinds: tuple[str, ...]
+
+
+class LimitLoad(Struct, frozen=True, kw_only=True):
+    """A limit of a queue, with the jobs that count toward the limit.
+
+    :param at_most: jobs of one key. 0 where the number cannot be read
+    :param running: jobs of all keys in progress
+    :param waiting: jobs on hold, counted up to ``MOST_PARKED``. Redis counts those of 1,000 keys
+    :param oldest_due_at: due time of the oldest of these. Redis knows the first job of each key.
+        None without one
+    :param full: keys of which as many jobs are in progress as may
+    :param full_keys: of those at which jobs wait ``MOST_FULL_KEYS``, the longest without a claim
+        first
+    """
+
+    queue: str
+    name: str
+    at_most: int
+    share: int | None = None
+    running: int = 0
+    waiting: int = 0
+    oldest_due_at: datetime | None = None
+    full: int = 0
+    full_keys: tuple[FullKey, ...] = ()
 
 
 class JobsAsked(Struct, frozen=True, kw_only=True):
@@ -58,6 +105,7 @@ class JobsAsked(Struct, frozen=True, kw_only=True):
         crashed within ``CRASHED_WITHIN``
     :param held: for waiting jobs, on hold or not
     :param starved: for jobs that wait for a rate limit
+    :param limited: for jobs within limits by key. Redis looks at 5,000 jobs in progress of a queue
     :param runs: look at jobs that run
     """
 
@@ -65,6 +113,7 @@ class JobsAsked(Struct, frozen=True, kw_only=True):
     crashed: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     starved: tuple[str, ...] = ()
+    limited: tuple[str, ...] = ()
     runs: bool = False
 
 
@@ -76,6 +125,7 @@ class JobsLook(Struct, frozen=True, kw_only=True):
     :param crashed: the newest ``MOST_CRASHED``
     :param held: the newest ``MOST_HELD`` waiting jobs
     :param starved: ``MOST_STARVED``, those whose turn comes first
+    :param limits: all limits by key of the queues, by queue and name
     :param runs: the longest ``MOST_RUNS``
     :param cancelled: of the runs that were asked to stop the longest ``MOST_CANCELLED``
     :param events: the newest of each of these jobs, newest first
@@ -86,6 +136,7 @@ class JobsLook(Struct, frozen=True, kw_only=True):
     crashed: tuple[Job, ...] = ()
     held: tuple[JobSummary, ...] = ()
     starved: tuple[Job, ...] = ()
+    limits: tuple[LimitLoad, ...] = ()
     runs: tuple[WorkerState, ...] = ()
     cancelled: tuple[WorkerState, ...] = ()
     events: Mapping[JobId, tuple[TimelineEvent, ...]] = {}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -56,6 +57,8 @@ class _Collector:
         yield self._slots()
         yield self._pods()
         yield self._problems()
+        yield from self._limits()
+        yield from self._rates()
         yield from self._objectives()
         yield from self._outboxes()
 
@@ -123,6 +126,37 @@ class _Collector:
                 burn.add_metric((each.queue, window), rate)
         yield from (met, left, burn, pods)
 
+    def _limits(self) -> Iterator[Metric]:
+        """Of each limit, and never of a key: there may be 50,000 of these."""
+        jobs = _gauge("limit_jobs", "Jobs of a limit: running hold a permit.", "limit", "state")
+        full = _gauge("limit_full_keys", "Keys of which as many jobs run as may.", "limit")
+        oldest = _gauge(
+            "limit_oldest_waiting_seconds", "Age of the oldest waiting job, 0 without.", "limit"
+        )
+        known = {queue.name for queue in self._scrape.queues}
+        for each in self._scrape.limits:
+            # Limits were read before the queues, of which one may have gone since.
+            if each.queue not in known:
+                continue
+            of = (each.queue, each.name)
+            jobs.add_metric((*of, "running"), each.running)
+            jobs.add_metric((*of, "waiting"), each.waiting)
+            full.add_metric(of, each.full)
+            oldest.add_metric(of, self._age(each.oldest_due_at))
+        yield from (jobs, full, oldest)
+
+    def _rates(self) -> Iterator[Metric]:
+        waiting = _of_rate("waiting", "Jobs that wait for tokens, of the 200 with the next turns.")
+        oldest = _of_rate("oldest_waiting_seconds", "For how long the oldest of them has waited.")
+        for each in self._scrape.rates:
+            waiting.add_metric((each.scope,), each.waiting)
+            oldest.add_metric((each.scope,), self._age(each.oldest_since))
+        yield from (waiting, oldest)
+
+    def _age(self, since: datetime | None) -> float:
+        now = self._scrape.judged_at
+        return 0.0 if since is None or now is None else max((now - since).total_seconds(), 0.0)
+
     def _outboxes(self) -> Iterator[Metric]:
         waiting = _of_outbox("waiting", "Jobs of the outbox that wait for their destination.")
         aside = _of_outbox("set_aside", "Jobs that the destination refuses, for a person to mend.")
@@ -158,6 +192,10 @@ def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
 
 def _of_outbox(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"forge_jobs_outbox_{name}", text, labels=("destination",))
+
+
+def _of_rate(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forge_jobs_rate_limit_{name}", text, labels=("limit",))
 
 
 def _histogram(name: str, text: str) -> HistogramMetricFamily:

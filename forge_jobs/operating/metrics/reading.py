@@ -1,19 +1,21 @@
 """Reads what a scrape needs: at most five calls of a store, however many queues there are."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
 from forge_jobs.model.letters.outbox import OutboxState
-from forge_jobs.model.looks import FleetLook
+from forge_jobs.model.looks import FleetLook, LimitLoad
 from forge_jobs.model.processes import PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.model.series import FlowTotal
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.operating.snapshots.objectives import ObjectiveView, read_objectives
-from forge_jobs.operating.snapshots.reading import Aside, read_looked
+from forge_jobs.operating.snapshots.reading import Aside, Looked, read_looked
 from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Problem
+from forge_jobs.policy.judgement.problems.snapshot import LimitSeen
 
 TURN_EVERY = 10.0
 """Seconds between two turns, at least. Of three turns each scrape takes the oldest."""
@@ -31,6 +33,12 @@ class Scrape(Struct, frozen=True, kw_only=True):
     totals: Sequence[FlowTotal]
     problems: Sequence[Problem]
     objectives: Sequence[ObjectiveView] = ()
+    limits: Sequence[LimitLoad] = ()
+    """Limits by key, at most a minute old."""
+    rates: Sequence[LimitSeen] = ()
+    """Rate limits for which jobs wait, at most a minute old."""
+    judged_at: datetime | None = None
+    """The store's time when ``limits``, ``rates`` and ``problems`` were read."""
     outboxes: Mapping[str, OutboxState] = {}
     """Outboxes that this program relays, by the name of the destination."""
 
@@ -54,7 +62,7 @@ class Scraper:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._problems: Sequence[Problem] = ()
+        self._looked: Looked | None = None
         self._objectives: Sequence[ObjectiveView] = ()
         self._aside: Aside | None = None
         self._read_at = [float("-inf")] * 3
@@ -67,13 +75,17 @@ class Scraper:
         fleet, counts = await self._reader.fleet(), await self._reader.counts()
         totals = await self._reader.storage.jobs.flow_totals()
         await self._take_turns(fleet, counts)
+        looked = self._looked
         return Scrape(
             queues=fleet.queues,
             counts=counts,
             pods=fleet.pods,
             totals=totals,
-            problems=self._problems,
+            problems=looked.problems if looked else (),
             objectives=self._objectives,
+            limits=looked.loads if looked else (),
+            rates=looked.snapshot.limits if looked else (),
+            judged_at=looked.snapshot.now if looked else None,
         )
 
     async def _take_turns(self, fleet: FleetLook, counts: Mapping[str, QueueCounts]) -> None:
@@ -93,7 +105,7 @@ class Scraper:
         aside = self._aside or await self._reader.aside()
         report = await self._reader.report(float("inf"))
         storage = self._reader.storage
-        self._problems = (await read_looked(storage, fleet, counts, aside, report)).problems
+        self._looked = await read_looked(storage, fleet, counts, aside, report)
 
     async def _read_objectives(self, fleet: FleetLook, counts: Mapping[str, QueueCounts]) -> None:
         await self._reader.report()

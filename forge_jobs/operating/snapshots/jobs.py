@@ -1,7 +1,7 @@
 """Runs and held jobs, as a snapshot shows them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
@@ -10,12 +10,25 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
-from forge_jobs.model.looks import AFTER_CRASHES, CRASHED_WITHIN, JobsAsked, JobsLook
+from forge_jobs.model.looks import (
+    AFTER_CRASHES,
+    CRASHED_WITHIN,
+    FleetLook,
+    JobsAsked,
+    JobsLook,
+    LimitLoad,
+)
 from forge_jobs.model.metrics import MINUTE
-from forge_jobs.model.processes import PodState, WorkerState
+from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.queues import QueueCounts, RateLimitState
 from forge_jobs.policy.explanations import name_of
-from forge_jobs.policy.judgement.problems.snapshot import CrashesSeen, HeldKind, LimitSeen, RunSeen
+from forge_jobs.policy.judgement.problems.snapshot import (
+    CrashesSeen,
+    FullKeySeen,
+    HeldKind,
+    LimitSeen,
+    RunSeen,
+)
 from forge_jobs.storage.protocols import Storage
 
 
@@ -32,6 +45,7 @@ class JobsSeen(Struct, frozen=True, kw_only=True):
 
     :param held: queue -> kinds that no live pod knows
     :param children: queue -> children of parents without success
+    :param loads: of limits by key
     """
 
     held: Mapping[str, tuple[HeldKind, ...]]
@@ -39,16 +53,16 @@ class JobsSeen(Struct, frozen=True, kw_only=True):
     crashes: tuple[CrashesSeen, ...]
     runs: tuple[RunSeen, ...]
     limits: tuple[LimitSeen, ...]
+    loads: tuple[LimitLoad, ...] = ()
+    keys: tuple[FullKeySeen, ...] = ()
 
 
 async def jobs_seen(
     storage: Storage,
-    now: datetime,
     counts: Mapping[str, QueueCounts],
-    pods: Sequence[PodState],
-    limits: Sequence[RateLimitState],
+    fleet: FleetLook,
 ) -> JobsSeen:
-    """Read what is odd about jobs, in one call.
+    """Read what is odd about jobs, in one call. Limits by key are read where there are any.
 
     :raises Unavailable: the store is silent
     """
@@ -63,17 +77,20 @@ async def jobs_seen(
             blocked=where(JobStatus.BLOCKED),
             crashed=where(*AFTER_CRASHES),
             held=tuple(name for name, each in counts.items() if each.held),
-            starved=where(JobStatus.PENDING) if limits else (),
+            starved=where(JobStatus.PENDING) if fleet.limits else (),
+            limited=tuple(name for name in fleet.limited if name in counts),
             runs=any(each.running for each in counts.values()),
         )
     )
-    names: dict[str, str] = {pod.pod.host_id: name_of(pod) for pod in pods}
+    names: dict[str, str] = {pod.pod.host_id: name_of(pod) for pod in fleet.pods}
     return JobsSeen(
         held=_held(look.held),
         children=_children(look.blocked, look.parents),
-        crashes=_crashes(now, look.crashed),
+        crashes=_crashes(fleet.now, look.crashed),
         runs=_runs(look, names),
-        limits=_starved(now, look.starved, limits),
+        limits=_starved(fleet.now, look.starved, fleet.limits),
+        loads=look.limits,
+        keys=tuple(_keys(look.limits, fleet.now)),
     )
 
 
@@ -171,6 +188,25 @@ def _starved(
         )
         for scope, each in sorted(since.items())
     )
+
+
+def _keys(loads: Sequence[LimitLoad], now: datetime) -> Iterator[FullKeySeen]:
+    """Return the full keys at which jobs are due.
+
+    A key whose jobs come and go has a new begin with each claim, however long the line is.
+    """
+    for load in loads:
+        for key in load.full_keys:
+            if key.due_at <= now:
+                yield FullKeySeen(
+                    queue=load.queue,
+                    limit=load.name,
+                    key=key.key,
+                    running=key.running,
+                    waiting=key.waiting,
+                    since=max(key.due_at, key.claimed_at),
+                    kinds=key.kinds,
+                )
 
 
 def _asked_to_stop(worker: WorkerState, look: JobsLook, names: Mapping[str, str]) -> RunSeen:

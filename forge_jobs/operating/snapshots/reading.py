@@ -6,7 +6,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from forge_jobs.model.failures import ErrorGroup
-from forge_jobs.model.looks import FleetLook
+from forge_jobs.model.looks import FleetLook, LimitLoad
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.operating.snapshots.errors import errors_seen, read_groups
@@ -20,7 +20,13 @@ from forge_jobs.operating.snapshots.fleet import (
 )
 from forge_jobs.operating.snapshots.jobs import jobs_seen
 from forge_jobs.operating.snapshots.queues import queues_seen, with_jobs
-from forge_jobs.operating.snapshots.series import Lately, read_lately, with_series, with_usual
+from forge_jobs.operating.snapshots.series import (
+    Lately,
+    keys_with_usual,
+    read_lately,
+    with_series,
+    with_usual,
+)
 from forge_jobs.operating.snapshots.store import (
     exhausted_since,
     is_exhausted,
@@ -53,6 +59,7 @@ class Aside(Struct, frozen=True, kw_only=True):
 class Looked(Struct, frozen=True, kw_only=True):
     """A look at a store, with what was read for it.
 
+    :param loads: of limits by key
     :param problems: the worst first
     """
 
@@ -61,6 +68,7 @@ class Looked(Struct, frozen=True, kw_only=True):
     lately: Lately
     snapshot: Snapshot
     problems: Sequence[Problem]
+    loads: Sequence[LimitLoad] = ()
 
 
 async def problems(storage: Storage) -> tuple[Problem, ...]:
@@ -116,8 +124,8 @@ async def read_looked(
     exhausted = exhausted_since(odd_since(now, pods, minutes, is_exhausted), minutes)
     slow = odd_since(now, pods, minutes, is_slow)
     queues = queues_seen(now, fleet.queues, counts, pods, events)
-    jobs = await jobs_seen(storage, now, counts, pods, fleet.limits)
-    lately = await read_lately(storage, now, fleet.queues, jobs.runs)
+    jobs = await jobs_seen(storage, counts, fleet)
+    lately = await read_lately(storage, now, fleet.queues, jobs.runs, jobs.keys)
     aims = {state.name: state.settings.aim for state in fleet.queues}
     snapshot = Snapshot(
         now=now,
@@ -129,6 +137,7 @@ async def read_looked(
         crashes=jobs.crashes,
         runs=with_usual(jobs.runs, lately),
         limits=jobs.limits,
+        keys=keys_with_usual(jobs.keys, lately),
         pods=with_pools(pods_seen(now, pods, events, polling, skewed), pods, exhausted),
         leaderless_since=leaderless_since(now, fleet.leader, pods),
         schedules=schedules_seen(fleet.schedules, events, now),
@@ -142,4 +151,11 @@ async def read_looked(
         ),
     )
     found = judging.problems(snapshot)
-    return Looked(fleet=fleet, counts=counts, lately=lately, snapshot=snapshot, problems=found)
+    return Looked(
+        fleet=fleet,
+        counts=counts,
+        lately=lately,
+        snapshot=snapshot,
+        problems=found,
+        loads=jobs.loads,
+    )

@@ -18,7 +18,7 @@ from forge_jobs.policy.judgement.objectives import (
     standing,
 )
 from forge_jobs.policy.judgement.problems.jobs import SHORTEST
-from forge_jobs.policy.judgement.problems.snapshot import QueueSeen, RunSeen
+from forge_jobs.policy.judgement.problems.snapshot import FullKeySeen, QueueSeen, RunSeen
 from forge_jobs.policy.percentiles import add, percentile
 from forge_jobs.storage.protocols import Storage
 
@@ -46,7 +46,11 @@ class Lately(Struct, frozen=True, kw_only=True):
 
 
 async def read_lately(
-    storage: Storage, now: datetime, states: Sequence[QueueState], runs: Sequence[RunSeen]
+    storage: Storage,
+    now: datetime,
+    states: Sequence[QueueState],
+    runs: Sequence[RunSeen],
+    keys: Sequence[FullKeySeen] = (),
 ) -> Lately:
     """Read what the series say, in one call.
 
@@ -61,7 +65,10 @@ async def read_lately(
             back = max(back, min(state.settings.cooldown.cap + MINUTE, _USUAL))
         asked.append(SeriesAsk(since=now - back, until=until, queue=state.name))
     long = [run for run in runs if now - run.started_at >= SHORTEST]
-    kinds = sorted({(run.queue, run.kind) for run in long})[:_MOST_KINDS]
+    still = [key for key in keys if now - key.since >= SHORTEST]
+    wanted = {(run.queue, run.kind) for run in long}
+    wanted |= {(key.queue, kind) for key in still for kind in key.kinds}
+    kinds = sorted(wanted)[:_MOST_KINDS]
     asked += [
         SeriesAsk(since=now - _USUAL, until=now + HOUR, step=HOUR, queue=queue, kind=kind)
         for queue, kind in kinds
@@ -93,6 +100,17 @@ def with_usual(runs: Sequence[RunSeen], lately: Lately) -> tuple[RunSeen, ...]:
     return tuple(
         structs.replace(run, usual=lately.usual.get((run.queue, run.kind))) for run in runs
     )
+
+
+def keys_with_usual(keys: Sequence[FullKeySeen], lately: Lately) -> tuple[FullKeySeen, ...]:
+    """Return the full keys with how long runs of their kinds take."""
+    return tuple(structs.replace(key, usual=_longest(key, lately)) for key in keys)
+
+
+def _longest(key: FullKeySeen, lately: Lately) -> timedelta | None:
+    known = [lately.usual.get((key.queue, kind)) for kind in key.kinds]
+    lengths = [each for each in known if each is not None]
+    return max(lengths) if lengths and len(lengths) == len(known) else None
 
 
 def with_series(

@@ -22,7 +22,8 @@ class LookedAtFleet(Protocol):
     """All but the jobs."""
 
     async def look(self) -> FleetLook:
-        """Return time, leader, schedules, queues, rate limits, pods and their events in one call.
+        """Return time, leader, schedules, queues, the names of those with limits by key, rate
+        limits, pods and their events in one call.
 
         Each part is what the verb of that name returns. On SQL one transaction. On Redis a few
         steps. Queues that are silent are left out.

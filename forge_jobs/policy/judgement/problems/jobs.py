@@ -1,4 +1,4 @@
-"""Rules on runs and failures: bursts, crash loops, long runners, ignored cancels, limits."""
+"""Rules on runs and failures: bursts, crash loops, long runners, ignored cancels."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,7 +11,7 @@ from forge_jobs.policy.judgement.problems.problem import (
     jobs_page,
     number,
     page_of,
-    waits,
+    short,
 )
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
 
@@ -95,7 +95,7 @@ def long_runner(seen: Snapshot) -> Iterator[Finding]:
                 f"Job {run.job_id} ({run.kind}) runs on {run.pod} for "
                 f"{for_long(seen.now - run.started_at)}."
             ),
-            why=f"99 of 100 runs of the kind take no longer than {_short(run.usual)}.",
+            why=f"99 of 100 runs of the kind take no longer than {short(run.usual)}.",
             action=(
                 "See where the job stands. Cancel the job when its result is not wanted any more."
             ),
@@ -127,31 +127,3 @@ def cancel_ignored(seen: Snapshot) -> Iterator[Finding]:
             command=remedies.explain_job(run.job_id),
             page=page_of("jobs", run.job_id),
         )
-
-
-def limit_starving(seen: Snapshot) -> Iterator[Finding]:
-    """Jobs wait long for the tokens of a rate limit."""
-    for limit in seen.limits:
-        if not limit.waiting:
-            continue
-        minutes = limit.waiting / limit.refill_a_minute if limit.refill_a_minute > 0 else None
-        last = f" The last of them has one in {minutes:.3g} min." if minutes else ""
-        yield Finding(
-            about=limit.scope,
-            jobs=limit.waiting,
-            since=limit.oldest_since,
-            evidence=(
-                f"{waits(limit.waiting, 'job')} for the limit {limit.scope}, the oldest for "
-                f"{for_long(seen.now - limit.oldest_since)}."
-            ),
-            why=f"The limit gives {limit.refill_a_minute:.3g} tokens a minute.{last}",
-            action="Raise the limit when the other side allows more.",
-            command=remedies.LIST_LIMITS,
-            page=page_of("limits"),
-        )
-
-
-def _short(length: timedelta) -> str:
-    """A duration that may be below a second."""
-    seconds = length.total_seconds()
-    return f"{seconds:.2g} s" if seconds < 10 else for_long(length)

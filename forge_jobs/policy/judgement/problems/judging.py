@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from msgspec import structs
 
-from forge_jobs.policy.judgement.problems import fleet, jobs, queues, store
+from forge_jobs.policy.judgement.problems import fleet, jobs, limits, queues, store
 from forge_jobs.policy.judgement.problems.problem import Code, Look, Problem, Rule, Severity
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
 
@@ -56,7 +56,8 @@ RULES: tuple[Rule, ...] = (
     _rule(Code.DRAIN_STUCK, _W, 10 * _SECOND, fleet.drain_stuck),
     _rule(Code.CANCEL_IGNORED, _W, 30 * _SECOND, jobs.cancel_ignored),
     _rule(Code.LONG_RUNNER, _W, _AT_ONCE, jobs.long_runner),
-    _rule(Code.LIMIT_STARVING, _W, 5 * _MINUTE, jobs.limit_starving),
+    _rule(Code.LIMIT_STARVING, _W, 5 * _MINUTE, limits.limit_starving),
+    _rule(Code.KEY_STARVING, _W, 5 * _MINUTE, limits.key_starving),
     _rule(Code.CHILDREN_HELD, _W, _MINUTE, queues.children_held),
     _rule(Code.SCHEDULE_LATE, _W, _MINUTE, fleet.schedule_late, frozenset({Code.NO_LEADER})),
     _rule(Code.STORE_SLOW, _W, 2 * _MINUTE, store.slow),

@@ -30,6 +30,7 @@ class Code(StrEnum):
     PAUSED_WITH_WORK = "paused_with_work"
     COOLING_WITH_WORK = "cooling_with_work"
     LIMIT_STARVING = "limit_starving"
+    KEY_STARVING = "key_starving"
     CHILDREN_HELD = "children_held"
     SCHEDULE_BROKEN = "schedule_broken"
     SCHEDULE_LATE = "schedule_late"
@@ -144,3 +145,9 @@ def for_long(length: timedelta) -> str:
         if length >= least:
             return f"{length // unit} {name}"
     return f"{max(length, timedelta(0)).total_seconds():.0f} s"
+
+
+def short(length: timedelta) -> str:
+    """A duration that may be below a second."""
+    seconds = length.total_seconds()
+    return f"{seconds:.2g} s" if seconds < 10 else for_long(length)

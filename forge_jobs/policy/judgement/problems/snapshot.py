@@ -165,6 +165,27 @@ class LimitSeen(Struct, frozen=True, kw_only=True):
     refill_a_minute: float
 
 
+class FullKeySeen(Struct, frozen=True, kw_only=True):
+    """A full key of a limit, at which jobs wait.
+
+    :param limit: the name of the limit
+    :param running: jobs that count toward the key
+    :param since: no job of the key has started since, although one was due
+    :param kinds: of the jobs in progress
+    :param usual: 99 of 100 runs of these kinds end within this. None while too few have ended of
+        one of them
+    """
+
+    queue: str
+    limit: str
+    key: str
+    running: int
+    waiting: int
+    since: datetime
+    kinds: tuple[str, ...] = ()
+    usual: timedelta | None = None
+
+
 class ScheduleSeen(Struct, frozen=True, kw_only=True):
     """A schedule that is neither paused nor deleted.
 
@@ -219,5 +240,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     pods: tuple[PodSeen, ...] = ()
     leaderless_since: datetime | None = None
     limits: tuple[LimitSeen, ...] = ()
+    keys: tuple[FullKeySeen, ...] = ()
     schedules: tuple[ScheduleSeen, ...] = ()
     store: StoreSeen = StoreSeen()

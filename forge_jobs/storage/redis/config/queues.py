@@ -22,6 +22,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     """The answer of ``queue_state`` of ``queues.lua``: texts, "" for a value that is not set.
 
     :param now: the store's time of the reading
+    :param is_limited: the queue has limits by key. Only ``queue_states`` tells
     """
 
     now: int
@@ -40,6 +41,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     set_dead_letter: str
     objective: str
     set_objective: str
+    is_limited: bool = False
 
     def state(self, name: str) -> QueueState:
         """Return the state of the queue of that name.

@@ -75,8 +75,17 @@ async def _change_known(database: Database, script: str, name: str, request: obj
 
 async def queue_states(database: Database) -> list[QueueState]:
     """See ``ConfigStore.queues``."""
+    return (await queues_and_limited(database))[0]
+
+
+async def queues_and_limited(database: Database) -> tuple[list[QueueState], tuple[str, ...]]:
+    """Return all queues, and the names of those that have limits by key, by one step for each."""
     found = await in_all_queues(database, "queue_states", [], _MaybeRecord)
-    return [record.state(name) for name, records in sorted(found.items()) for record in records]
+    records = [(name, record) for name, one in sorted(found.items()) for record in one]
+    return (
+        [record.state(name) for name, record in records],
+        tuple(name for name, record in records if record.is_limited),
+    )
 
 
 class RedisConfigStore:

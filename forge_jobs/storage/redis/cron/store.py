@@ -16,7 +16,7 @@ from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import request_of
 from forge_jobs.storage.redis.config import rate_limits
-from forge_jobs.storage.redis.config.store import queue_states
+from forge_jobs.storage.redis.config.store import queues_and_limited
 from forge_jobs.storage.redis.cron import fire, schedules
 from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
 from forge_jobs.storage.redis.fleet.pods import list_pods
@@ -88,11 +88,13 @@ class RedisCronStore:
 
     async def look(self) -> FleetLook:
         db = self._database
+        queues, limited = await queues_and_limited(db)
         return FleetLook(
             now=await self.now(),
             leader=await self.leader(),
             schedules=tuple(await self.schedules()),
-            queues=tuple(await queue_states(db)),
+            queues=tuple(queues),
+            limited=limited,
             limits=tuple(await rate_limits.states(db)),
             pods=tuple(await list_pods(db)),
             events=tuple(await read_events(db, None, "", MOST_EVENTS)),

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, bindparam, func, literal, select, update
+from sqlalchemy import BigInteger, bindparam, exists, func, literal, select, update
 
 from forge_jobs.model.queues import (
     LimitHolders,
@@ -24,6 +24,7 @@ from forge_jobs.storage.deleting import unknown_queue
 from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.salvage import declared_in
 from forge_jobs.storage.sql.base.database import Database
+from forge_jobs.storage.sql.base.tables import limits as limit_table
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config import limit_keys, limits, rate_keys, rate_limits, strikes
@@ -38,6 +39,9 @@ from forge_jobs.storage.sql.config.queues import (
 _ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
 _ONE_LOCKED = _ONE.with_for_update(key_share=True)
 _ALL = select(*STATE_COLUMNS)
+_ALL_LIMITED = _ALL.add_columns(
+    exists().where(limit_table.c.queue == queues.c.name).label("is_limited")
+)
 _BY_NAME = update(queues).where(queues.c.name == bindparam("queue"))
 _DECLARED = select(queues.c.declared)
 _NOTE_DECLARED = _BY_NAME.where(queues.c.declared.is_distinct_from(bindparam("text"))).values(
@@ -118,6 +122,13 @@ def queue_states(tx: Tx) -> list[QueueState]:
     states = [queue_state(row, tx.now) for row in tx.execute(_ALL)]
     # Sorted here: databases collate names each their own way.
     return sorted(states, key=lambda state: state.name)
+
+
+def queues_and_limited(tx: Tx) -> tuple[list[QueueState], tuple[str, ...]]:
+    """Return all queues, and the names of those that have limits by key, by one statement."""
+    rows = tx.execute(_ALL_LIMITED).all()
+    states = sorted((queue_state(row, tx.now) for row in rows), key=lambda state: state.name)
+    return states, tuple(sorted(row.name for row in rows if row.is_limited))
 
 
 def _settings_of_code(tx: Tx) -> dict[str, QueueSettings]:

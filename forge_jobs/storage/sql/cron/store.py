@@ -20,7 +20,7 @@ from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import leader
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config import rate_limits
-from forge_jobs.storage.sql.config.store import queue_states
+from forge_jobs.storage.sql.config.store import queues_and_limited
 from forge_jobs.storage.sql.cron import fire, schedules
 from forge_jobs.storage.sql.fleet.allocations import FLEET, fleet_version
 from forge_jobs.storage.sql.fleet.read import list_pods
@@ -105,11 +105,13 @@ def _resign(tx: Tx, host_id: HostId, term: int) -> None:
 
 
 def _look(tx: Tx) -> FleetLook:
+    queues, limited = queues_and_limited(tx)
     return FleetLook(
         now=from_us(tx.now),
         leader=_leader(tx),
         schedules=tuple(schedules.every(tx, False)),
-        queues=tuple(queue_states(tx)),
+        queues=tuple(queues),
+        limited=limited,
         limits=tuple(rate_limits.states(tx)),
         pods=tuple(list_pods(tx)),
         events=tuple(read_events(tx, None, "", MOST_EVENTS)),

@@ -24,6 +24,7 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet.pods import read_workers
 from forge_jobs.storage.redis.jobs import read
 from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
+from forge_jobs.storage.redis.jobs.looks.limits import loads
 from forge_jobs.storage.redis.jobs.metrics import read_events, summaries
 from forge_jobs.storage.redis.locators.late import LateLocators
 
@@ -62,6 +63,7 @@ class ListCalls:
         return structs.replace(
             look,
             parents=await self._there(parents_of(look)),
+            limits=await loads(db, asked.limited) if asked.limited else (),
             runs=tuple(runs),
             cancelled=tuple(cancelled),
             events={

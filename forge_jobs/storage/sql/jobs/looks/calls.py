@@ -23,6 +23,7 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.read import list_workers
 from forge_jobs.storage.sql.jobs import read
 from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
+from forge_jobs.storage.sql.jobs.looks.limits import loads
 from forge_jobs.storage.sql.jobs.metrics import read_events
 
 
@@ -75,6 +76,7 @@ def _look(tx: Tx, asked: JobsAsked) -> JobsLook:
     return structs.replace(
         look,
         parents=read.get(tx, parents_of(look)),
+        limits=loads(tx, asked.limited) if asked.limited else (),
         runs=tuple(runs),
         cancelled=tuple(cancelled),
         events={
