@@ -143,8 +143,8 @@ SIGHT_BUGS = [
     _bug(
         "on Redis a key with room is full",
         _LUA,
-        "at_most > 0 and count >= at_most and 1 or 0",
-        "1",
+        "local is_full = at_most > 0 and size >= at_most",
+        "local is_full = true",
         _LOAD,
         "redis",
     ),

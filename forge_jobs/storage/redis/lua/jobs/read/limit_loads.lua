@@ -1,5 +1,5 @@
 -- no-writes
--- What counts toward the limits by key of a queue, and what waits: { how many full keys of each }. Of each
+-- Loads of the limits by key of a queue: { how many full keys of each }. Of each
 -- limit { name, number, share, jobs in progress, jobs on hold, when the oldest is due, full keys, those of them at
 -- which jobs wait }, and of such a key { key, jobs in progress, jobs on hold, when the first is due, time of the
 -- newest claim, kinds in progress }, the longest without a claim first.
@@ -48,20 +48,18 @@ local function load_of(base, name, stored, used, most)
   local number, share = string.match(stored, '^(%d*)/?(%d*)')
   local at_most, keys = whole(number, 0), {}
   local load = { name, at_most, whole(share, -1), 0, 0, -1, 0 }
-  for _, count in pairs(used) do
-    load[4] = load[4] + count
-    load[7] = load[7] + (at_most > 0 and count >= at_most and 1 or 0)
-  end
   local from, to = '[' .. name .. '\n', '(' .. name .. '\11'
   for _, permit in ipairs(redis.call('ZRANGE', base .. ':parks', from, to, 'BYLEX', 'LIMIT', 0, MOST_KEYS)) do
     local waiting, due = parked_of(base, permit)
     load[5] = load[5] + waiting
     load[6] = due >= 0 and (load[6] < 0 or due < load[6]) and due or load[6]
   end
-  for permit, count in pairs(used) do
+  for permit, size in pairs(used) do
+    local is_full = at_most > 0 and size >= at_most
+    load[4], load[7] = load[4] + size, load[7] + (is_full and 1 or 0)
     local waiting, due = parked_of(base, permit)
-    if at_most > 0 and count >= at_most and waiting > 0 then
-      keys[#keys + 1] = full_key(base, permit, count, waiting, due)
+    if is_full and waiting > 0 then
+      keys[#keys + 1] = full_key(base, permit, size, waiting, due)
     end
   end
   table.sort(keys, function(one, other)
