@@ -155,4 +155,26 @@ SIGHT_BUGS = [
         '"running"), each.waiting',
         "tests/operating/test_limit_metrics.py::test_limits_are_shown_by_limit_and_not_by_key",
     ),
+    _bug(
+        "the form drops the share",
+        "forge_jobs/web/pages/forms/same.py",
+        "return [_at_most(meant), _share(meant)]",
+        "return [_at_most(meant), None]",
+        "tests/web/test_concurrency_page.py::test_a_share_is_given_and_taken_away",
+    ),
+    _bug(
+        "the list of limits knows nothing of jobs",
+        "forge_jobs/operating/settings/concurrency.py",
+        "if load is None:",
+        "if load:",
+        "tests/web/test_concurrency_page.py::test_a_full_key_says_who_holds_it_and_who_waits",
+    ),
+    _bug(
+        "tab never comes to limits",
+        "forge_jobs/cli/commands/terminal/screen/view.py",
+        'if each != "limits" or self.limits()',
+        'if each != "limits"',
+        "tests/unit/test_top_view.py::"
+        "test_keys_go_to_limits_and_pass_over_them_where_there_are_none",
+    ),
 ]

@@ -1,5 +1,6 @@
 """Keys and the screen of ``forge-jobs top``, without a terminal and without a store."""
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,9 +10,13 @@ from rich.console import Console
 
 from forge_jobs.cli.commands.terminal.screen.drawing import drawn
 from forge_jobs.cli.commands.terminal.screen.keys import keys_in
+from forge_jobs.cli.commands.terminal.screen.limits import rows_of
 from forge_jobs.cli.commands.terminal.screen.view import Deed, Verb, View
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.looks import FullKey
+from forge_jobs.model.queues import RateLimit, RateLimitState
 from forge_jobs.operating.board.documents import Board, QueueLine, Run
+from forge_jobs.operating.settings.concurrency import ConcurrencyLine
 
 HOSTILE = ("\x1b[2Jx", "a\rb", "\x07", "[bold]b[/bold]", "\u202egnp", "x\x00y", "é", "名前" * 30)
 
@@ -162,3 +167,56 @@ def test_whatever_is_pressed_the_screen_is_drawn_and_fits(
     text = captured.get()
     assert not set(text) & set("\x1b\r\x07\x00\u202e")
     assert "a b" in text or width < 200 or height < 40 or view.mode != "list" or view.filter
+
+
+def _limit(name: str, *, waiting: int = 0, keys: tuple[FullKey, ...] = ()) -> ConcurrencyLine:
+    return ConcurrencyLine(
+        queue="a",
+        name=name,
+        at_most=2,
+        overridden=False,
+        running=4,
+        waiting=waiting,
+        full=len(keys),
+        full_keys=keys,
+    )
+
+
+def _full(key: str) -> FullKey:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    begun = at - timedelta(minutes=9)
+    return FullKey(
+        key=key, running=2, waiting=3, due_at=begun, claimed_at=begun, kinds=("image.crop",)
+    )
+
+
+def test_limits_with_their_full_keys_are_a_part_of_the_screen() -> None:
+    view = _view(_queue("a"), runs=(_run("j1"),))
+    rate = RateLimitState(scope="api", limit=RateLimit(9, 60), available=5, overridden=False)
+    idle, busy = _limit("idle"), _limit("hosts", waiting=3, keys=(_full(HOSTILE[0]), _full("")))
+    view.limit_rows = rows_of([idle, busy], [rate])
+    console = Console(width=160, height=40, record=True, file=io.StringIO())
+    console.print(drawn(view, width=160, height=40))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    [at] = [number for number, line in enumerate(lines) if line[:1] == ["LIMIT"]]
+    assert [line[0] for line in lines[at + 1 : at + 6]] == ["hosts"] * 3 + ["idle", "api"]
+    assert lines[at + 1][1:4] == ["a", "4,", "2"]
+    assert lines[at + 3][1:] == ["a", "(all)", "2/2", "3", "9m", "9m"]
+    assert lines[at + 5][1:3] == ["(rate)", "5/9"]
+
+
+def test_keys_go_to_limits_and_pass_over_them_where_there_are_none() -> None:
+    view = _view(_queue("a"), runs=(_run("j1"),))
+    assert [_press(view, "\t"), view.part] == [[], "runs"]
+    assert [_press(view, "\t"), view.part] == [[], "queues"]
+    view.limit_rows = rows_of([_limit("hosts", waiting=3, keys=(_full("b"), _full("c")))], [])
+    _press(view, "\t")
+    assert (view.part, view.at("limits")) == ("limits", "a\nhosts\n")
+    _press(view, "jj")
+    assert view.at("limits") == "a\nhosts\n=c"
+    _press(view, "gqgl/=\x1b")
+    assert (view.part, view.at("limits")) == ("limits", "a\nhosts\n=c")
+    _press(view, "/c\r")
+    assert view.names("limits") == ["a\nhosts\n=c"]
+    assert _press(view, "\r") == []
+    assert view.mode == "list"

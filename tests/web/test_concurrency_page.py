@@ -33,7 +33,15 @@ async def test_a_full_key_says_who_holds_it_and_who_waits(
     await fill(storage, "whole", "", 2)
     await claim(storage, lease, limit=20)
 
-    assert f'href="/limits/{QUEUE}/hosts"' in await page(caller, "/limits")
+    listed = await page(caller, "/limits")
+    assert f'href="/limits/{QUEUE}/hosts"' in listed
+    # Of hosts two keys run and two jobs wait, and of whole one each.
+    numbers = r'data-label="(?:running|waiting|full keys)">([^<]+)<'
+    assert re.findall(numbers, listed) == ["2", "2", "2", "1", "1", "1"]
+    [hosts, whole] = (await caller.get("/api/v1/concurrency")).json()["limits"]
+    assert (hosts["running"], hosts["waiting"], hosts["full"]) == (2, 2, 2)
+    assert [each["key"] for each in hosts["full_keys"]] == [ODD]
+    assert [each["key"] for each in whole["full_keys"]] == [""]
     text = await page(caller, f"/limits/{QUEUE}/hosts")
     assert "<h1>hosts: jobs wait at 1 key</h1>" in text
     assert re.findall(r'data-label="(?:running|waiting)">([^<]+)<', text) == ["1 of 1", "2"]
@@ -101,4 +109,27 @@ async def test_the_number_is_changed_and_the_change_taken_back(
 
     for wrong in ("0", "many", "", "99999999999"):
         await page(caller, f"/act/set_concurrency?queue={QUEUE}&name=hosts&at_most={wrong}", 400)
+    assert await storage.config.limits() == [state]
+
+
+async def test_a_share_is_given_and_taken_away(storage: Storage, caller: httpx.AsyncClient) -> None:
+    await storage.config.ensure_limits(QUEUE, {"hosts": 2})
+    assert 'name="share" value="0"' in await page(caller, f"/limits/{QUEUE}/hosts")
+    act = f"/act/set_concurrency?queue={QUEUE}&name=hosts&at_most=4&share="
+    preview = await page(caller, f"{act}3")
+    assert f"forge-jobs limits set-concurrency {QUEUE} hosts 4 --share 3" in preview
+    assert "share=3" in preview
+    assert "<h1>Done</h1>" in (await caller.post(f"{act}3")).text
+    [state] = await storage.config.limits()
+    assert (state.at_most, state.share) == (4, 3)
+    assert 'name="share" value="3"' in await page(caller, f"/limits/{QUEUE}/hosts")
+    kept = f"/act/set_concurrency?queue={QUEUE}&name=hosts&at_most=5"
+    assert "<h1>Done</h1>" in (await caller.post(kept)).text
+    [state] = await storage.config.limits()
+    assert (state.at_most, state.share) == (5, 3)
+    assert "<h1>Done</h1>" in (await caller.post(f"{act}0")).text
+    [state] = await storage.config.limits()
+    assert (state.at_most, state.share) == (4, None)
+    for wrong in ("-1", "many", "1.5", "99999999999"):
+        await page(caller, f"{act}{wrong}", 400)
     assert await storage.config.limits() == [state]

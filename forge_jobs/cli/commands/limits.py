@@ -93,17 +93,28 @@ def drain(deployment: Deployment, name: str, as_json: bool) -> None:
 @json_option
 @deployment_options
 def list_concurrency(deployment: Deployment, as_json: bool) -> None:
-    """List limits of concurrency: how many jobs of a key of a queue run at once."""
+    """List limits of concurrency: how many jobs of a key may run at once, and how many do."""
     found = with_operator(deployment, lambda operator: operator.list_concurrency())
     if as_json:
         emit_json(found)
         return
     rows = [
-        [each.queue, each.name, each.at_most, each.share or "-", _setter(each)]
+        [
+            each.queue,
+            each.name,
+            each.at_most,
+            each.share or "-",
+            each.running,
+            f"{each.waiting:,}",
+            each.full,
+            instant(each.oldest_due_at),
+            _setter(each),
+        ]
         for each in found.limits
     ]
     none = "No limit of concurrency is known. Handlers declare them: concurrency=Limit(2)"
-    emit_table(["queue", "limit", "at once", "share", "set by"], rows, none=none)
+    columns = ["queue", "limit", "at once", "share", "running", "waiting", "full keys"]
+    emit_table([*columns, "oldest due since", "set by"], rows, none=none)
 
 
 def _shared(state: LimitState) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.looks import FullKey, JobsAsked, LimitLoad
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MOST_KEY_JOBS, LimitKey, LimitState, check_limits
 from forge_jobs.operating.access import Right
@@ -20,10 +21,27 @@ _MOST = MOST_KEY_JOBS // 2
 """Jobs that run and jobs that wait are read by one list."""
 
 
+class ConcurrencyLine(LimitState, frozen=True, kw_only=True):
+    """A limit with what runs and waits there.
+
+    :param running: jobs of all keys in progress
+    :param waiting: jobs on hold, counted up to 10,000. Redis counts those of 1,000 keys
+    :param oldest_due_at: due time of the oldest of these. Redis knows the first job of each key
+    :param full: keys of which as many jobs are in progress as may
+    :param full_keys: of those at which jobs wait the five that are longest without a claim
+    """
+
+    running: int = 0
+    waiting: int = 0
+    oldest_due_at: datetime | None = None
+    full: int = 0
+    full_keys: tuple[FullKey, ...] = ()
+
+
 class ConcurrencyLimits(Struct, frozen=True, kw_only=True):
     """Limits of the queues that are open to the actor, by queue and name."""
 
-    limits: tuple[LimitState, ...]
+    limits: tuple[ConcurrencyLine, ...]
 
 
 class PermitJob(Struct, frozen=True, kw_only=True):
@@ -61,11 +79,18 @@ class ConcurrencyCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_concurrency(self) -> ConcurrencyLimits:
-        """All limits of concurrency, and who has set them."""
+        """All limits of concurrency, who has set them, and what runs and waits there."""
         self.actor.need(Right.READ)
         found = await self.storage.config.limits()
-        mine = tuple(each for each in found if self.actor.sees(each.queue))
-        return ConcurrencyLimits(limits=mine)
+        mine = [each for each in found if self.actor.sees(each.queue)]
+        queues = tuple(sorted({each.queue for each in mine}))
+        loads: dict[tuple[str, str], LimitLoad] = {}
+        if queues:
+            look = await self.storage.jobs.look(JobsAsked(limited=queues))
+            loads = {(each.queue, each.name): each for each in look.limits}
+        return ConcurrencyLimits(
+            limits=tuple(_line(each, loads.get((each.queue, each.name))) for each in mine)
+        )
 
     async def get_concurrency(
         self,
@@ -166,6 +191,21 @@ class ConcurrencyCalls(RecordedCalls):
         which = JobFilter(ids=tuple(JobId(each) for each in ids), queues=(queue,))
         page = await self.storage.jobs.list(which, limit=2 * limit)
         return {job.id: job for job in page.jobs}
+
+
+def _line(state: LimitState, load: LimitLoad | None) -> ConcurrencyLine:
+    """Return the limit with its load, as empty where the queue is silent."""
+    if load is None:
+        return widened(ConcurrencyLine, state)
+    return widened(
+        ConcurrencyLine,
+        state,
+        running=load.running,
+        waiting=load.waiting,
+        oldest_due_at=load.oldest_due_at,
+        full=load.full,
+        full_keys=load.full_keys,
+    )
 
 
 def _running(job: JobSummary) -> PermitJob:

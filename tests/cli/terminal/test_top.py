@@ -59,16 +59,34 @@ def test_without_a_terminal_there_are_plain_lines(backend: str, tmp_path: Path) 
             return await furnish(storage)
 
     running = anyio.run(fill)
+    forge("limits", "set-concurrency", "mail", "hosts", "2")
     for options in ((), ("--once",)):
         told = forge("top", *options).stdout
         assert told.startswith(f"forge-jobs  {backend}")
         assert "\x1b" not in told
-        for words in ("QUEUE", "mail", "crops", "POD", "JOB", running, "image.crop"):
+        for words in (
+            "QUEUE",
+            "mail",
+            "crops",
+            "POD",
+            "LIMIT",
+            "hosts",
+            "JOB",
+            running,
+            "image.crop",
+        ):
             assert words in told
     document = forge.json("top")
     assert [each["name"] for each in document["board"]["queues"]] == ["crops", "mail"]
     assert document["board"]["runs"][0]["job_id"] == running
     assert document["board"]["queues"][1]["dead"] == 1
+    [hosts] = document["limits"]
+    assert (hosts["name"], hosts["at_most"], hosts["running"], hosts["full_keys"]) == (
+        "hosts",
+        2,
+        0,
+        [],
+    )
     assert "every" in forge.refuse("top", "--every", "0.5s")
     anyio.run(backends.forget, backend, tmp_path)
 

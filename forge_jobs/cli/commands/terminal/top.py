@@ -1,4 +1,4 @@
-"""``forge-jobs top``: problems, queues, pods and running jobs, live."""
+"""``forge-jobs top``: problems, queues, pods, limits and running jobs, live."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ _AT_MOST_EVERY = timedelta(seconds=1)
 @json_option
 @deployment_options
 def top(deployment: Deployment, every: timedelta, once: bool, as_json: bool) -> None:
-    """Show problems, queues, pods and running jobs, read again and again.
+    """Show problems, queues, pods, limits and running jobs, read again and again.
 
     Keys: q quits, / filters, ? lists all keys, enter shows a running job. The capitals P, C and R
     pause a queue, cancel a job and requeue dead jobs, and ask before. Without a terminal, plain
@@ -63,9 +63,11 @@ def _print(reading: Reading) -> None:
     if not reading.problems:
         click.echo("Nothing is wrong.")
     queues = [drawing.queue_cells(each, view.rates.get(each.name)) for each in view.queues()]
+    limits = [drawing.limit_cells(each, reading.board.at) for each in view.limits()]
     parts = (
         (drawing.QUEUE_COLUMNS, queues, "No queue is known."),
         (drawing.POD_COLUMNS, [*map(drawing.pod_cells, reading.board.pods)], "No pod is known."),
+        *([(drawing.LIMIT_COLUMNS, limits, "")] if limits else []),
         (drawing.RUN_COLUMNS, [*map(drawing.run_cells, view.runs())], "No job is in work."),
     )
     for columns, rows, none in parts:

@@ -70,7 +70,7 @@ def edit_of(meant: Meant) -> list[Any]:
     if operation == "set_limit":
         return [_size(meant)]
     if operation == "set_concurrency":
-        return [_at_most(meant)]
+        return [_at_most(meant), _share(meant)]
     if operation == "set_schedule":
         timezone = meant.value("timezone")
         return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
@@ -84,6 +84,10 @@ def command(meant: Meant) -> str:
         words += meant.ids or ("--where", meant.value("q"), "--all-matching")
     elif meant.deed.operation == "set_limit":
         words += [meant.value("name"), meant.value("size")]
+    elif meant.deed.operation == "set_concurrency":
+        share = _share(meant)
+        words += [*meant.names, str(_at_most(meant))]
+        words += () if share is None else ("--share", str(share))
     elif meant.is_of_queue:
         words += [*meant.names, *(value for _, value in meant.changes)]
     else:
@@ -120,7 +124,8 @@ def request(meant: Meant, visit: Visit, token: str) -> str:
         limit = _size(meant)
         body = {"capacity": limit.capacity, "per": limit.period.total_seconds()}
     elif meant.deed.operation == "set_concurrency":
-        body = {"at_most": _at_most(meant)}
+        share = _share(meant)
+        body = {"at_most": _at_most(meant)} | ({} if share is None else {"share": share})
     return curl(visit, method, route, body)
 
 
@@ -139,7 +144,8 @@ def code(meant: Meant, token: str) -> str:
         limit = _size(meant)
         more = f", RateLimit({limit.capacity}, {literal(limit.period)})"
     elif meant.deed.operation == "set_concurrency":
-        more = f", {_at_most(meant)}"
+        share = _share(meant)
+        more = f", {_at_most(meant)}" + ("" if share is None else f", share={share}")
     named = ", ".join(repr(each) for each in meant.names)
     return f"await operator.{meant.deed.operation}({named}{more})"
 
@@ -154,6 +160,19 @@ def _at_most(meant: Meant) -> int:
         raise InvalidInput("at_most", f"is {text[:40]!r}", "give a whole number, as 4")
     check_limits({meant.value("name"): int(text)})
     return int(text)
+
+
+def _share(meant: Meant) -> int | None:
+    """Return the weight of each key. 0: none. None: as before."""
+    text = meant.value("share").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput("share", f"is {text[:40]!r}", "give a whole number, 0 for none")
+    share = int(text)
+    name = meant.value("name")
+    check_limits({name: _at_most(meant)}, {name: share} if share else {})
+    return share
 
 
 def _size(meant: Meant) -> RateLimit:

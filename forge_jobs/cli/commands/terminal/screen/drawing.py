@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from forge_jobs.cli.commands.terminal.screen.limits import LIMIT_COLUMNS, limit_cells
 from forge_jobs.cli.commands.terminal.screen.view import HELP, Part, View
 from forge_jobs.cli.commands.terminal.telling import how_far
 from forge_jobs.cli.output import printable
@@ -77,7 +78,7 @@ def footer(view: View) -> str:
     if view.mode == "filter":
         return f"/{view.filter}_"
     if view.mode == "go":
-        return "g: q queues, j running jobs"
+        return "g: q queues, l limits, j running jobs"
     kept = f"filter: {view.filter}   " if view.filter else ""
     return kept + (view.message or _KEYS)
 
@@ -124,7 +125,7 @@ def run_cells(run: Run) -> tuple[str, ...]:
 
 
 def _list(view: View, width: int, height: int) -> list[RenderableType]:
-    """Problems, queues, pods and running jobs, in so many lines."""
+    """Problems, queues, pods, limits and running jobs, in so many lines. No limits: no part."""
     assert view.board is not None
     shown = max(min(len(view.problems), 5, height // 4), 1)
     parts: list[RenderableType] = [
@@ -146,6 +147,10 @@ def _list(view: View, width: int, height: int) -> list[RenderableType]:
     else:
         parts += [of_queues, of_pods]
         used = min(len(queues), room) + min(len(pods), room) + 2
+    if limits := [limit_cells(each, view.board.at) for each in view.limits()]:
+        few = max(min(len(limits), (left - used) // 2 - 1), 1)
+        parts.append(_part(view, "limits", LIMIT_COLUMNS, limits, few, width))
+        used += few + 1
     parts.append(_part(view, "runs", RUN_COLUMNS, runs, max(left - used - 2, 1), width))
     hidden = view.board.more_runs + max(len(runs) - max(left - used - 2, 1), 0)
     if hidden:

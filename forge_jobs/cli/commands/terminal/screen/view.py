@@ -6,18 +6,21 @@ from typing import Literal
 
 from msgspec import Struct
 
+from forge_jobs.cli.commands.terminal.screen.limits import LimitRow
 from forge_jobs.operating.board.documents import Board, QueueLine, Run
 from forge_jobs.operating.health.documents import PodView
 from forge_jobs.operating.metrics.latencies import QueueStats
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.problem import Problem
 
-Part = Literal["queues", "runs"]
+Part = Literal["queues", "limits", "runs"]
+
+PARTS: tuple[Part, ...] = ("queues", "limits", "runs")
 
 HELP = (
     ("q", "quit"),
     ("/", "filter by a part of a name, enter or escape ends"),
-    ("tab, g q, g j", "go to queues or to running jobs"),
+    ("tab, g q, g l, g j", "go to queues, limits or running jobs"),
     ("j k, arrows", "go down and up"),
     ("x, A", "select the line, or all lines and none: capitals act on what is selected"),
     ("enter", "look at the job, again: back"),
@@ -72,6 +75,7 @@ class View(Struct, kw_only=True):
     board: Board | None = None
     problems: Sequence[Problem] = ()
     rates: Mapping[str, QueueStats] = {}
+    limit_rows: Sequence[LimitRow] = ()
     away: str = ""
     message: str = ""
     filter: str = ""
@@ -106,10 +110,18 @@ class View(Struct, kw_only=True):
             if self._matches(each.job_id, each.queue, each.kind, each.pod)
         ]
 
+    def limits(self) -> list[LimitRow]:
+        """Lines of limits that match the filter by limit, queue or key."""
+        return [
+            each for each in self.limit_rows if self._matches(each.name, each.queue, each.key or "")
+        ]
+
     def names(self, part: Part) -> list[str]:
         """Names of the lines of a part."""
         if part == "queues":
             return [each.name for each in self.queues()]
+        if part == "limits":
+            return [each.id for each in self.limits()]
         return [each.job_id for each in self.runs()]
 
     def at(self, part: Part) -> str:
@@ -170,7 +182,10 @@ class View(Struct, kw_only=True):
             every = frozenset(self.names(self.part))
             self.picked = {**self.picked, self.part: every - self._picked() and every}
         elif key == "tab":
-            self.part = "runs" if self.part == "queues" else "queues"
+            # A part that is not on the screen is passed over.
+            parts = [each for each in PARTS if each != "limits" or self.limits()]
+            at = parts.index(self.part) if self.part in parts else 0
+            self.part = parts[(at + 1) % len(parts)]
         elif key in _STEPS and (names := self.names(self.part)):
             at = names.index(self.at(self.part)) + _STEPS[key]
             self.chosen = {**self.chosen, self.part: names[min(max(at, 0), len(names) - 1)]}
@@ -208,7 +223,7 @@ class View(Struct, kw_only=True):
 
 _STEPS = {"j": 1, "down": 1, "k": -1, "up": -1}
 _CAPITALS = frozenset("PCR")
-_PLACES: Mapping[str, Part] = {"q": "queues", "j": "runs"}
+_PLACES: Mapping[str, Part] = {"q": "queues", "l": "limits", "j": "runs"}
 """Parts by the letter behind ``g``, as on the dashboard."""
 
 
