@@ -76,6 +76,22 @@ class StoreCall(Struct, frozen=True, array_like=True):
     p99_ms: float = 0.0
 
 
+class OutboxGauge(Struct, frozen=True, kw_only=True):
+    """An outbox that a pod relays, as the pod has measured it. Instants are by the store's clock.
+
+    :param name: of the destination
+    :param waiting_since: when the oldest record that waits was written down. None: none waits
+    :param set_aside: records that the destination refuses
+    :param aside_since: when the oldest of these was written down
+    """
+
+    name: str
+    waiting: int = 0
+    waiting_since: datetime | None = None
+    set_aside: int = 0
+    aside_since: datetime | None = None
+
+
 class PodGauges(Struct, frozen=True, kw_only=True):
     """The pod's own measurements of the last minute. Counts are since it opened its store.
 
@@ -95,6 +111,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     :param kept: one line for each reason for which the database did not let jobs go that are past
         their retention, in the last pass
     :param calls: of the store by verb, in the last minute. Of the 16 that took most time together
+    :param outboxes: that the pod relays. An outbox whose database does not answer is left out
     """
 
     cpu_percent: float = 0.0
@@ -116,6 +133,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     blocked_since: datetime | None = None
     blocked_in: str = ""
     calls: tuple[StoreCall, ...] = ()
+    outboxes: tuple[OutboxGauge, ...] = ()
 
 
 class PodState(Struct, frozen=True, kw_only=True):

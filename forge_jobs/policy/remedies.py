@@ -80,6 +80,11 @@ def show_key(queue: str, limit: str, key: str) -> str:
     )
 
 
+def list_outbox(name: str) -> str:
+    """Shows the records of an outbox, those set aside first with the reason."""
+    return f"forge-jobs outbox list {shlex.quote(name)}"
+
+
 LIST_QUEUES = "forge-jobs queues list"
 LIST_LIMITS = "forge-jobs limits list"
 LIST_SCHEDULES = "forge-jobs cron list"

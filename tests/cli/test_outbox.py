@@ -107,3 +107,23 @@ def test_bad_input_is_said_in_a_line(forge: CommandLine, words: tuple[str, ...],
     refused = forge.run("outbox", *words)
     assert refused.exit_code
     assert said in refused.output.replace("\n", " ")
+
+
+def test_the_doctor_looks_into_the_database_of_the_outbox(
+    forge: CommandLine, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def finding(code: int = 0) -> dict[str, str]:
+        document = forge.json("doctor", code=code)
+        [found] = [each for each in document["findings"] if each["check"] == "outbox"]
+        return {name: str(found[name]) for name in ("state", "text", "help")}
+
+    assert (finding()["state"], finding()["text"]) == ("ok", "no job waits")
+    written(database, 3, "Conflict: the id is taken")
+    found = finding()
+    assert (found["state"], found["help"]) == ("warn", "forge-jobs outbox list jobs")
+    assert "2 wait" in found["text"]
+    assert "1 set aside" in found["text"]
+    monkeypatch.setenv("FORGE_OUTBOX", f"sqlite:///{tmp_path}/none/missing.db")
+    assert finding(code=1)["state"] == "fail"
+    monkeypatch.delenv("FORGE_OUTBOX")
+    assert "outbox" not in [each["check"] for each in forge.json("doctor")["findings"]]

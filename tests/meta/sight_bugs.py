@@ -177,4 +177,18 @@ SIGHT_BUGS = [
         "tests/unit/test_top_view.py::"
         "test_keys_go_to_limits_and_pass_over_them_where_there_are_none",
     ),
+    _bug(
+        "the better of two measurements of an outbox counts",
+        "forge_jobs/operating/snapshots/store.py",
+        "        aside_since=_earlier(one.aside_since, other.aside_since),\n",
+        "        aside_since=other.aside_since,\n",
+        "tests/problems/test_drills.py::test_an_incident_is_seen_in_time_and_ends",
+    ),
+    _bug(
+        "an outbox with waiting jobs is measured as set aside",
+        "forge_jobs/runtime/passes/outbox.py",
+        "set_aside=state.set_aside,",
+        "set_aside=state.waiting,",
+        "tests/problems/test_real_drills.py::test_an_outbox_whose_jobs_are_refused",
+    ),
 ]

@@ -1,18 +1,22 @@
 """Drills with real pods. Rules that take longer are judged by a later clock, on one snapshot."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
 import pytest
 from msgspec import structs
 
-from forge_jobs import FromStep, Limit, RateLimited, Sequence, Workflow, group_handlers
+from forge_jobs import FromStep, Limit, Outbox, RateLimited, Sequence, Workflow, group_handlers
+from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.operating.access import ALL, Actor
@@ -20,10 +24,12 @@ from forge_jobs.operating.snapshots.reading import read_snapshot
 from forge_jobs.policy.judgement.problems import judging
 from forge_jobs.policy.judgement.problems.limits import UNKNOWN_RUN
 from forge_jobs.policy.judgement.problems.problem import Code, Problem
+from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.support.drills import asked
-from tests.support.runtimes import QUEUE, a_runtime, ended, job_when
+from tests.support.outboxes import write_down
+from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings
 from tests.support.waiting import wait_until
 from tests.web.conftest import client_of
 
@@ -300,6 +306,61 @@ async def test_jobs_that_wait_at_a_key_whose_job_does_not_end(storage: Storage) 
         for job_id in others:
             assert (await ended(storage, job_id)).status is JobStatus.DONE
         await gone(storage, Code.KEY_STARVING, UNKNOWN_RUN)
+
+
+async def test_an_outbox_whose_jobs_are_refused(storage: Storage, tmp_path: Path) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("quick", queue=QUEUE)
+    async def quick() -> None: ...
+
+    async with await open_storage(f"sqlite:///{tmp_path}/shop.db") as shop, caller_of(shop) as here:
+        [refused, *others] = await write_down(shop, "jobs", 3, "it is stored with other content")
+        settings = quick_settings(rollup_interval=timedelta(seconds=0.2))
+        runtime = a_runtime(storage, handlers, settings=settings)
+        before = await storage.cron.now()
+        async with runtime.with_outbox(Outbox(shop, storage)).start():
+            problem = await seen(storage, Code.OUTBOX_SET_ASIDE)
+            assert before - timedelta(minutes=1) <= problem.since <= await storage.cron.now()
+            assert (problem.about, problem.jobs) == ("jobs", 1)
+            assert problem.command == "forge-jobs outbox list jobs"
+            await wait_until(lambda: stored(storage, others), description="the others are relayed")
+            await asked(here, "POST", "/outbox/jobs/discard", {"ids": [refused]})
+            await gone(storage, Code.OUTBOX_SET_ASIDE)
+
+
+async def test_an_outbox_whose_jobs_wait(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("quick", queue=QUEUE)
+    async def quick() -> None: ...
+
+    async with await open_storage(f"sqlite:///{tmp_path}/shop.db") as shop:
+        outbox, may_go = Outbox(shop, storage), anyio.Event()
+        relay = outbox.relay_once
+
+        async def held_up(**options: Any) -> OutboxReport:
+            await may_go.wait()
+            return await relay(**options)
+
+        monkeypatch.setattr(outbox, "relay_once", held_up)
+        jobs = await write_down(shop, "jobs", 3)
+        settings = quick_settings(rollup_interval=timedelta(seconds=0.2))
+        runtime = a_runtime(storage, handlers, settings=settings).with_outbox(outbox)
+        async with runtime.start():
+            problem = await seen(storage, Code.OUTBOX_WAITING)
+            assert (problem.about, problem.jobs) == ("jobs", 3)
+            may_go.set()
+            await gone(storage, Code.OUTBOX_WAITING)
+            assert await stored(storage, jobs)
+
+
+async def stored(storage: Storage, ids: Iterable[JobId]) -> bool:
+    """True once jobs are there."""
+    wanted = [*ids]
+    return len(await storage.jobs.get(wanted)) == len(wanted)
 
 
 async def test_a_fleet_that_is_well_has_no_problem(storage: Storage) -> None:

@@ -419,5 +419,7 @@ INCIDENTS: dict[Code, Callable[[Drill], Awaitable[Planted]]] = {
     Code.STORE_FULL: store_incidents.full,
     Code.POOL_EXHAUSTED: store_incidents.exhausted,
     Code.OLD_TRANSACTION: store_incidents.old_transaction,
+    Code.OUTBOX_WAITING: store_incidents.outbox_waits,
+    Code.OUTBOX_SET_ASIDE: store_incidents.outbox_refused,
 }
 """Makers by the code of the problem that must be seen."""

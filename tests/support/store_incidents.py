@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx
 
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.processes import StoreCall
+from forge_jobs.model.processes import OutboxGauge, StoreCall
 from forge_jobs.storage.protocols import StoreReport
 from tests.support.drills import Drill, Planted, asked
 from tests.support.factories import QUEUE, claim_one, done, enqueue_one, finish
@@ -77,5 +77,32 @@ async def old_transaction(drill: Drill) -> Planted:
 
     async def end(_: httpx.AsyncClient) -> None:
         _reporting(drill, lambda: StoreReport(oldest_transaction=timedelta(0)))
+
+    return Planted(since, end)
+
+
+async def outbox_waits(drill: Drill) -> Planted:
+    lease = await drill.pod()
+    since = drill.clock.now()
+    drill.next_minute()
+    gauge = OutboxGauge(name="jobs", waiting=3, waiting_since=since)
+    await drill.gauges(lease, outboxes=(gauge,))
+
+    async def end(_: httpx.AsyncClient) -> None:
+        await drill.gauges(lease, outboxes=(OutboxGauge(name="jobs"),))
+
+    return Planted(since, end)
+
+
+async def outbox_refused(drill: Drill) -> Planted:
+    first, second = await drill.pod(), await drill.pod()
+    since = drill.clock.now()
+    drill.next_minute()
+    gauge = OutboxGauge(name="jobs", set_aside=1, aside_since=since)
+    await drill.gauges(first, outboxes=(gauge,))
+    await drill.gauges(second, outboxes=(OutboxGauge(name="jobs"),))
+
+    async def end(_: httpx.AsyncClient) -> None:
+        await drill.gauges(first, outboxes=(OutboxGauge(name="jobs"),))
 
     return Planted(since, end)

@@ -33,6 +33,7 @@ from forge_jobs.policy.judgement.problems.snapshot import (
     Growth,
     HeldKind,
     LimitSeen,
+    OutboxSeen,
     PodSeen,
     QueueSeen,
     RunSeen,
@@ -128,6 +129,8 @@ CASES: dict[Code, dict[str, Any]] = {
             ),
         )
     },
+    Code.OUTBOX_WAITING: {"outboxes": (OutboxSeen(name="jobs", waiting=60, waiting_since=SINCE),)},
+    Code.OUTBOX_SET_ASIDE: {"outboxes": (OutboxSeen(name="jobs", set_aside=2, aside_since=SINCE),)},
     Code.POD_SILENT: pod(last_beat_at=SINCE, running=3),
     Code.POD_FLAPPING: pod(starts=3, first_start_at=SINCE),
     Code.LOOP_BLOCKED: pod(blocked_since=SINCE, blocked_in="shop.pay in parse_all", running=3),

@@ -15,6 +15,8 @@ from forge_jobs.errors import ForgeJobsError
 from forge_jobs.operating.health.documents import Health
 from forge_jobs.operating.health.examining import is_well
 from forge_jobs.operating.health.findings import Finding
+from forge_jobs.operating.words import duration
+from forge_jobs.policy import remedies
 from forge_jobs.runtime.pod.startup import connections_wanted
 from forge_jobs.storage.protocols import Storage
 
@@ -67,7 +69,32 @@ async def _examine(deployment: Deployment) -> list[Finding]:
         return [Finding(check="store", state="fail", text=str(error))]
     async with storage:
         store, *others = (await as_operator(storage).doctor()).findings
-        return [store, _check_pool(storage, deployment), *others]
+        found = [store, _check_pool(storage, deployment), *others]
+    if deployment.outbox:
+        found.append(await _check_outbox(deployment))
+    return found
+
+
+async def _check_outbox(deployment: Deployment) -> Finding:
+    """Look into the database of FORGE_OUTBOX, which is another than the store of the queues."""
+    from forge_jobs.storage.opening import open_storage
+
+    try:
+        async with await open_storage(deployment.outbox, create=False) as storage:
+            found = (await as_operator(storage).outbox_state()).outboxes
+    except ForgeJobsError as error:
+        return Finding(check="outbox", state="fail", text=str(error))
+    states = [each for each in found if each.waiting or each.set_aside]
+    if not states:
+        return Finding(check="outbox", state="ok", text="no job waits")
+    text = "; ".join(
+        f"for {each.name}: {each.waiting} wait, the oldest for {duration(each.oldest)}, "
+        f"{each.set_aside} set aside"
+        for each in states
+    )
+    refused = [each.name for each in states if each.set_aside]
+    help = remedies.list_outbox(refused[0]) if refused else ""
+    return Finding(check="outbox", state="warn" if refused else "ok", text=text, help=help)
 
 
 def _check_pool(storage: Storage, deployment: Deployment) -> Finding:

@@ -184,6 +184,11 @@ class Outbox:
         """Return how many records wait and are set aside, and the age of the oldest that waits."""
         return await self._records.state()
 
+    @property
+    def name(self) -> str:
+        """The name of the destination."""
+        return self._name
+
     async def retry(self, *job_ids: str) -> list[JobId]:
         """Relay records again that were set aside, all when no id is given. Return their jobs."""
         return await self._records.retry(_checked(job_ids) or None)

@@ -31,6 +31,7 @@ from forge_jobs.operating.snapshots.store import (
     exhausted_since,
     is_exhausted,
     is_slow,
+    outboxes_seen,
     store_seen,
     with_pools,
 )
@@ -141,6 +142,7 @@ async def read_looked(
         pods=with_pools(pods_seen(now, pods, events, polling, skewed), pods, exhausted),
         leaderless_since=leaderless_since(now, fleet.leader, pods),
         schedules=schedules_seen(fleet.schedules, events, now),
+        outboxes=outboxes_seen(pods),
         store=store_seen(
             now,
             report,

@@ -8,7 +8,7 @@ from msgspec import structs
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import PodGauges, PodState, StoreCall
 from forge_jobs.operating.snapshots.fleet import is_live
-from forge_jobs.policy.judgement.problems.snapshot import PodSeen, StoreSeen
+from forge_jobs.policy.judgement.problems.snapshot import OutboxSeen, PodSeen, StoreSeen
 from forge_jobs.storage.protocols import StoreReport
 
 SLOW_MS = 1_000.0
@@ -121,3 +121,29 @@ def _room(report: StoreReport) -> tuple[int, int]:
         used = report.size_bytes + (report.wal_bytes or 0)
         return used, used + report.disk_free
     return 0, 0
+
+
+def outboxes_seen(pods: Sequence[PodState]) -> tuple[OutboxSeen, ...]:
+    """Return the outboxes that live pods relay. Of several pods the worse measurement counts, which
+    is at most a minute old.
+    """
+    found: dict[str, OutboxSeen] = {}
+    for pod in pods:
+        for each in pod.gauges.outboxes if is_live(pod) and pod.gauges else ():
+            seen = OutboxSeen(**structs.asdict(each))
+            found[each.name] = _worse(found.get(each.name, seen), seen)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _worse(one: OutboxSeen, other: OutboxSeen) -> OutboxSeen:
+    return OutboxSeen(
+        name=one.name,
+        waiting=max(one.waiting, other.waiting),
+        waiting_since=_earlier(one.waiting_since, other.waiting_since),
+        set_aside=max(one.set_aside, other.set_aside),
+        aside_since=_earlier(one.aside_since, other.aside_since),
+    )
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((each for each in (one, other) if each is not None), default=None)

@@ -9,7 +9,7 @@ from typing import Protocol
 import anyio.lowlevel
 
 from forge_jobs.clock import Clock, SystemClock, to_us
-from forge_jobs.model.processes import PodGauges, PodLease
+from forge_jobs.model.processes import OutboxGauge, PodGauges, PodLease
 from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.runtime.shared.store_calls import CallMeter
 from forge_jobs.storage.protocols import Storage, StoreHealth
@@ -111,6 +111,8 @@ class PodMeter:
         """References that retention has met. See :class:`PodGauges`."""
         self.clock_skew = 0.0
         """Seconds by which the wall clock is ahead of the store's."""
+        self.outboxes: tuple[OutboxGauge, ...] = ()
+        """Outboxes that the pod relays."""
         self.last: PodGauges | None = None
         """The newest gauges."""
         self.calls = calls or CallMeter()
@@ -148,6 +150,7 @@ class PodMeter:
             pool_in_use=store.pool_in_use,
             pool_waits=store.pool_waits,
             calls=self.calls.take(),
+            outboxes=self.outboxes,
         )
         return self.last
 

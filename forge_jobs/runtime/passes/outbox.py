@@ -2,15 +2,20 @@
 
 import asyncio
 import random
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from forge_jobs.clients.outbox.outbox import LOOK_EVERY, Outbox, OutboxSource
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageClosed, StorageError, Unavailable
+from forge_jobs.model.processes import OutboxGauge
 from forge_jobs.runtime.shared.service import PeriodicLoop, Wakeup
 
 _LONGEST_PAUSE = timedelta(seconds=30)
 """Between two tries while a store is away."""
+
+_PATIENCE = 2.0
+"""Seconds for which gauges wait for the database of an outbox."""
 
 
 class OutboxLoop(PeriodicLoop):
@@ -49,6 +54,25 @@ class OutboxLoop(PeriodicLoop):
             raise Unavailable(f"a storage of the outbox was closed: {error}") from error
         return timedelta(0) if report.more else LOOK_EVERY
 
+    async def measured(self, now: datetime) -> OutboxGauge | None:
+        """Return the state of the outbox. None before the first opening.
+
+        :param now: by the clock of the pod's store
+        :raises StorageError: the database of the outbox is away
+        """
+        outbox = self._outbox
+        if outbox is None:
+            return None
+        state = await outbox.state()
+        first = (await outbox.records(1))[:1] if state.set_aside else []
+        return OutboxGauge(
+            name=outbox.name,
+            waiting=state.waiting,
+            waiting_since=None if state.oldest is None else now - state.oldest,
+            set_aside=state.set_aside,
+            aside_since=now - first[0].age if first else None,
+        )
+
     async def _listen(self) -> None:
         while True:
             if self._outbox is None or self.failures:
@@ -61,3 +85,27 @@ class OutboxLoop(PeriodicLoop):
             except StorageError:
                 # The next pass meets the outage too, and reports it.
                 await Wakeup().wait(LOOK_EVERY)
+
+
+async def measure_all(loops: Iterable[OutboxLoop], now: datetime) -> tuple[OutboxGauge, ...]:
+    """Return the states of outboxes. A database that is away or slow leaves its outbox out, and is
+    not waited for longer than two seconds.
+    """
+    readings = [asyncio.ensure_future(loop.measured(now)) for loop in loops]
+    if not readings:
+        return ()
+    done, late = await asyncio.wait(readings, timeout=_PATIENCE)
+    for each in late:
+        each.cancel()
+    await asyncio.wait(readings)
+    found = [each.result() for each in readings if each in done and _is_answered(each)]
+    return tuple(gauge for gauge in found if gauge is not None)
+
+
+def _is_answered(reading: "asyncio.Future[OutboxGauge | None]") -> bool:
+    if reading.cancelled():
+        return False
+    error = reading.exception()
+    if error is not None and not isinstance(error, StorageError):
+        raise error
+    return error is None

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.strikes import READ_EVERY, Strikes
@@ -28,6 +29,9 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
+
+if TYPE_CHECKING:
+    from forge_jobs.runtime.passes.outbox import OutboxLoop
 
 _WOKEN_PAUSE = timedelta(minutes=1)
 """The pause of a loop that wake-ups run when there is work."""
@@ -124,6 +128,7 @@ class PodLoops:
         progress.wakeup = telling.wakeup
         self.patterns = self._loop("patterns", self._look_for_queues, LOOK_EVERY)
         self.strikes = self._loop("strikes", self._read_strikes, READ_EVERY)
+        self._relays = tuple(self._outboxes())
         self.all = (
             self.strikes,
             self.coordinator,
@@ -140,14 +145,14 @@ class PodLoops:
             telling,
             # Every pod with a seed: a leader may not know the handlers of others.
             *((self.patterns,) if plan.patterns else ()),
-            *self._outboxes(),
+            *self._relays,
             *((self._loop("seeds", self._seed, SEED_EVERY),) if self._seeds else ()),
         )
 
     def _loop(self, name: str, run_once: _Pass, interval: timedelta) -> PeriodicLoop:
         return PeriodicLoop(name, run_once, interval, clock=self._plan.clock, rng=self._rng)
 
-    def _outboxes(self) -> Iterator[PeriodicLoop]:
+    def _outboxes(self) -> "Iterator[OutboxLoop]":
         if self._plan.outboxes:
             # Imported by the pods that relay an outbox.
             from forge_jobs.runtime.passes.outbox import OutboxLoop
@@ -233,6 +238,11 @@ class PodLoops:
         return None
 
     async def _measure(self) -> timedelta | None:
+        if self._relays:
+            from forge_jobs.runtime.passes.outbox import measure_all
+
+            now = await self._plan.storage.cron.now()
+            self.meter.outboxes = await measure_all(self._relays, now)
         await gauges_once(self._plan.storage, self._lease(), self.meter, running=self._running())
         return None
 

@@ -1,5 +1,6 @@
 """``forge-jobs top``: problems, queues, pods, limits and running jobs, live."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import click
@@ -55,6 +56,7 @@ async def _read(operator: Operator) -> Reading:
 
 def _print(reading: Reading) -> None:
     from forge_jobs.cli.commands.terminal.screen import drawing
+    from forge_jobs.cli.commands.terminal.screen.limits import LIMIT_COLUMNS, limit_cells
 
     view = reading.view()
     click.echo(drawing.header(view))
@@ -63,13 +65,13 @@ def _print(reading: Reading) -> None:
     if not reading.problems:
         click.echo("Nothing is wrong.")
     queues = [drawing.queue_cells(each, view.rates.get(each.name)) for each in view.queues()]
-    limits = [drawing.limit_cells(each, reading.board.at) for each in view.limits()]
-    parts = (
+    limits = [limit_cells(each, reading.board.at) for each in view.limits()]
+    parts: list[tuple[Sequence[str], Sequence[Sequence[str]], str]] = [
         (drawing.QUEUE_COLUMNS, queues, "No queue is known."),
         (drawing.POD_COLUMNS, [*map(drawing.pod_cells, reading.board.pods)], "No pod is known."),
-        *([(drawing.LIMIT_COLUMNS, limits, "")] if limits else []),
+        *([(LIMIT_COLUMNS, limits, "")] if limits else []),
         (drawing.RUN_COLUMNS, [*map(drawing.run_cells, view.runs())], "No job is in work."),
-    )
+    ]
     for columns, rows, none in parts:
         click.echo()
         emit_table(columns, rows, none=none)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from msgspec import structs
 
-from forge_jobs.policy.judgement.problems import fleet, jobs, limits, queues, store
+from forge_jobs.policy.judgement.problems import fleet, jobs, limits, outboxes, queues, store
 from forge_jobs.policy.judgement.problems.problem import Code, Look, Problem, Rule, Severity
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
 
@@ -66,6 +66,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(Code.OLD_TRANSACTION, _W, 5 * _MINUTE, store.old_transaction),
     _rule(Code.ROLL_UP_BEHIND, _W, 5 * _MINUTE, store.roll_up_behind, frozenset({Code.NO_LEADER})),
+    _rule(Code.OUTBOX_WAITING, _W, 5 * _MINUTE, outboxes.waiting),
+    _rule(Code.OUTBOX_SET_ASIDE, _W, _MINUTE, outboxes.set_aside),
     _rule(Code.PAUSED_WITH_WORK, _N, _MINUTE, queues.paused),
     _rule(Code.COOLING_WITH_WORK, _N, _MINUTE, queues.cooling),
     _rule(Code.CLOCK_SKEW, _N, _MINUTE, fleet.clock_skew),

@@ -41,6 +41,8 @@ class Code(StrEnum):
     STORE_FULL = "store_full"
     POOL_EXHAUSTED = "pool_exhausted"
     OLD_TRANSACTION = "old_transaction"
+    OUTBOX_WAITING = "outbox_waiting"
+    OUTBOX_SET_ASIDE = "outbox_set_aside"
 
 
 class Severity(StrEnum):
