@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import bindparam, case, delete, select, update
+from sqlalchemy import bindparam, case, delete, func, select, update
 
 from forge_jobs.model.edges import WAITING, EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
@@ -17,10 +17,12 @@ from forge_jobs.storage.sql.jobs.endings import end_waiting
 from forge_jobs.storage.sql.jobs.sequences.lines import inherit
 
 _GIVEN = select(handovers.c.id).where(one_of(handovers.c.id, "ids")).order_by(handovers.c.id)
-_TAKE = (
-    delete(handovers)
-    .where(handovers.c.id.in_(_GIVEN.with_for_update(skip_locked=True)))
-    .returning(handovers.c.id)
+_TAKE = delete(handovers).where(one_of(handovers.c.id, "ids")).returning(handovers.c.id)
+# An array is made once. Of IN and a subquery that locks PostgreSQL makes a join, which runs the
+# subquery again for each handover where the statistics are of an empty table.
+_LOCKED = func.array(_GIVEN.with_for_update(skip_locked=True).scalar_subquery())
+_TAKE_UNLOCKED = (
+    delete(handovers).where(handovers.c.id == func.any(_LOCKED)).returning(handovers.c.id)
 )
 _TOLD_EDGES = (
     select(edges.c.child_id, edges.c.parent_id)
@@ -113,8 +115,9 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
 def _take(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Remove the handovers, and return the deliveries of those that were there, each once."""
     there: set[int] = set()
+    take = _TAKE_UNLOCKED if tx.flavor.locks_rows else _TAKE
     for ids in portions(int(one.handover.id) for one in deliveries):
-        there.update(tx.execute(_TAKE, {"ids": ids}).scalars())
+        there.update(tx.execute(take, {"ids": ids}).scalars())
     found: dict[int, Delivery] = {}
     for one in deliveries:
         if int(one.handover.id) in there:

@@ -1,0 +1,59 @@
+"""Plans of hand-overs where the statistics are those of an empty table, as before an ANALYZE."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.dialects import postgresql
+
+from forge_jobs.storage.sql.jobs import deliveries
+from tests.support import backends
+from tests.support.postgres import raw
+
+pytestmark = pytest.mark.anyio
+
+STORED, AT_ONCE = 20_000, 500
+
+FILL = f"""
+INSERT INTO forge_edges (child_id, parent_id, child_queue, on_failure, link)
+SELECT 'C' || lpad(n::text, 25, '0'), 'P' || lpad((n / 10)::text, 25, '0'), 'q', 'hold', 'told'
+FROM generate_series(1, {STORED}) AS n;
+INSERT INTO forge_handovers (queue, child_id, parent_id, parent_status, on_failure)
+SELECT 'q', child_id, parent_id, 'done', 'hold' FROM forge_edges ORDER BY child_id;
+"""
+
+
+@pytest.mark.parametrize("name", ["_TAKE_UNLOCKED", "_SETTLE"])
+async def test_a_hand_over_reads_as_many_rows_as_it_is_given(tmp_path: Path, name: str) -> None:
+    url = await backends.url_of("postgres", tmp_path)
+    dialect: Any = postgresql.asyncpg.dialect
+    statement = getattr(deliveries, name).compile(dialect=dialect())
+    async with raw(url) as connection:
+        for table in ("forge_edges", "forge_handovers"):
+            await connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        await connection.execute(FILL)
+        await connection.execute("DELETE FROM forge_edges; DELETE FROM forge_handovers")
+        # Pages without a row: any number of rows is expected to be none.
+        await connection.execute("ANALYZE forge_edges, forge_handovers")
+        await connection.execute(FILL)
+        rows = await connection.fetch(f"SELECT * FROM forge_handovers ORDER BY id LIMIT {AT_ONCE}")
+        given = {
+            "ids": [row["id"] for row in rows],
+            "pairs": [row["child_id"] + row["parent_id"] for row in rows],
+        }
+        values = {**statement.params, **given}
+        arguments = [values[each] for each in statement.positiontup]
+        explain = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}"
+        [plan] = json.loads(await connection.fetchval(explain, *arguments))
+    await backends.forget("postgres", tmp_path)
+    assert sum(visited(plan["Plan"])) < 10 * STORED, plan
+
+
+def visited(node: dict[str, Any]) -> Iterator[float]:
+    """Yield how many rows each part of the plan has seen."""
+    seen = sum(value for key, value in node.items() if key.startswith("Rows Removed"))
+    yield (node["Actual Rows"] + seen) * node["Actual Loops"]
+    for each in node.get("Plans", ()):
+        yield from visited(each)
