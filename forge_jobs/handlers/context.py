@@ -35,7 +35,15 @@ class ParentJob(Protocol):
 
     @property
     def step(self) -> str:
-        """The name of the step that the parent is in a workflow. "" in none, and when removed."""
+        """The name of the step that the parent is in a workflow. "" in none, and when removed.
+
+        Of a member of a group that is a step: the name of that step, also when removed.
+        """
+        ...
+
+    @property
+    def group(self) -> JobId | None:
+        """The group that the running job comes after, in place of which its members are given."""
         ...
 
     @property
@@ -111,6 +119,16 @@ class SyncRateLimits(Protocol):
     def drain(self, scope: str) -> None: ...
 
 
+class NamedSteps(Protocol):
+    """Steps for a workflow that is stored already: ``Steps``."""
+
+    @property
+    def requests(self) -> Mapping[str, Any]: ...
+
+    @property
+    def after(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+
 class SyncJobContext(Protocol):
     """The blocking side of :class:`JobContext`, for ``def`` handlers. Blocks the calling thread."""
 
@@ -126,6 +144,8 @@ class SyncJobContext(Protocol):
     def enqueue_many(
         self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
     ) -> list[EnqueueOutcome[R]]: ...
+
+    def add_steps(self, steps: NamedSteps) -> dict[str, EnqueueOutcome[Any]]: ...
 
     def parents(self) -> tuple[ParentJob, ...]: ...
 
@@ -302,6 +322,15 @@ class JobContext(Protocol):
         self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
     ) -> list[EnqueueOutcome[R]]:
         """Store several jobs, outcomes in their order. As ``JobClient.enqueue_many``."""
+        ...
+
+    async def add_steps(self, steps: NamedSteps) -> dict[str, EnqueueOutcome[Any]]:
+        """Add steps to the workflow that the job is a step of, and return their outcomes by name.
+
+        A run that is repeated adds nothing twice. As ``JobClient.add_steps``.
+
+        :raises Conflict: the job is no step of a workflow, or the workflow was cancelled
+        """
         ...
 
     async def parents(self) -> tuple[ParentJob, ...]:

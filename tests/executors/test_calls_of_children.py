@@ -6,7 +6,7 @@ import socket
 import msgspec
 import pytest
 
-from forge_jobs import RateLimit
+from forge_jobs import RateLimit, Workflow
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.progress import LINE_BYTES
 from forge_jobs.runtime.executors.messages import Frames, FromChild
@@ -31,6 +31,19 @@ async def test_a_handler_enqueues_through_its_pod(storage: Storage, kind: str) -
         assert first.priority == 7
     else:
         assert first.tags == ("from-a-child",)
+
+
+async def test_a_handler_adds_steps_through_its_pod(storage: Storage) -> None:
+    workflow = Workflow("in a child")
+    workflow.step("adds", jobs.adds_steps.request())
+    async with a_runtime(storage, jobs.handlers, workers=2).start() as handle:
+        stored = await handle.enqueue_workflow(workflow)
+        assert await handle.result(stored.steps["adds"].job_id, 60) == ["many", "sum"]
+        state = await handle.client.workflow(stored.id)
+    assert state.total == 3
+    assert state.steps["many"].after == {"sum": "continue"}
+    assert (await get_job(storage, state.steps["many"].job_id)).tags == ("many",)
+    assert (await handle.client.group(state.steps["many"].job_id)).total == 2
 
 
 async def test_what_the_pod_refuses_is_refused_in_the_child_with_the_same_words(

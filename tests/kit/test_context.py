@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forge_jobs import InvalidInput, JobContext, UndecodablePayload
+from forge_jobs import EnqueueRequest, InvalidInput, JobContext, Steps, UndecodablePayload
 from forge_jobs.handlers.context import RateLimits, SyncJobContext, SyncRateLimits
 from forge_jobs.testing import fake_context
 from tests.kit import shop
@@ -92,6 +92,13 @@ def test_the_rest_is_recorded() -> None:
     assert not context.cancel_requested
     context.stop_reason = "shutdown"
     assert context.cancel_requested
+
+
+def test_added_steps_are_recorded() -> None:
+    context, steps = fake_context(), Steps()
+    steps.step("one", EnqueueRequest("tests.noop"))
+    assert list(context.sync.add_steps(steps)) == ["one"]
+    assert context.added_steps == [steps]
 
 
 def test_checkpoints_steps_and_progress_are_kept() -> None:

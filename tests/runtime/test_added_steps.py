@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from forge_jobs import Encryption, Fixed, FromStep, Steps, Workflow, group_handlers
+from forge_jobs import Encryption, Fixed, FromStep, Group, Steps, Workflow, group_handlers
 from forge_jobs.clients.client import JobClient
-from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.errors import Conflict, InvalidInput, JobDead, NotFound
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -37,13 +37,13 @@ class Crawl:
         self.page: Handler[..., Any] = register(self._page, "page")
         self.total: Handler[..., Any] = register(self._total, "total")
 
-    async def _find(self, ctx: JobContext, client: JobClient) -> int:
+    async def _find(self, ctx: JobContext) -> int:
         self.begun += 1
         steps = Steps()
         for number in range(3):
             steps.step(f"page {number}", self.page.request(number), after=["start"])
         steps.step("total", self.total.request(), after=[f"page {n}" for n in range(3)])
-        outcomes = await client.add_steps(ctx, steps)
+        outcomes = await ctx.add_steps(steps)
         assert set(outcomes) == {"page 0", "page 1", "page 2", "total"}
         if self.begun == 1:
             raise ConnectionError("died after the steps were added")
@@ -72,6 +72,32 @@ async def test_a_step_that_is_tried_again_adds_its_steps_once(storage: Storage) 
     assert (state.done, state.total, state.is_settled) == (6, 6, True)
     assert state.steps["total"].after == {f"page {number}": "hold" for number in range(3)}
     assert list(state.steps)[-1] == "total"
+
+
+async def test_a_handler_in_a_thread_adds_steps(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    handlers.include(group_handlers())
+
+    def find(ctx: JobContext) -> list[str]:
+        steps = Steps()
+        steps.step("one", noop.request(1))
+        steps.step("many", Group([noop.request(2), noop.request(3)]), after=["one"])
+        return sorted(ctx.sync.add_steps(steps))
+
+    async def number(number: int) -> int:
+        return number
+
+    noop: Handler[..., Any] = handlers.register(number, "number")
+    finder: Handler[..., Any] = handlers.register(find, "find", max_attempts=1)
+    workflow = Workflow("crawl")
+    workflow.step("find", finder.request())
+    async with a_runtime(storage, handlers, 3).start() as handle:
+        stored = await handle.enqueue_workflow(workflow)
+        assert await handle.result(stored.steps["find"].job_id, timeout=50) == ["many", "one"]
+        assert await handle.result(stored.id, timeout=50) == {"steps": 3}
+        alone = await handle.enqueue(finder.request())
+        with pytest.raises(JobDead, match="is no step of a workflow"):
+            await handle.result(alone.job_id, timeout=50)
 
 
 def workflow_again(crawl: Crawl, workflow_id: JobId) -> Workflow:

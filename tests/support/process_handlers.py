@@ -18,11 +18,13 @@ from forge_jobs import (
     Again,
     EnqueueRequest,
     Fixed,
+    Group,
     HandlerRegistry,
     JobContext,
     RunEnd,
     Secret,
     Snoozed,
+    Steps,
 )
 from forge_jobs.errors import InvalidInput, KeyMissing
 
@@ -237,6 +239,16 @@ async def enqueues_async(ctx: JobContext) -> list[str]:
     """Enqueue through the pod."""
     one = await ctx.enqueue(adds.request(1, 2), tags=("from-a-child",))
     return [one.job_id]
+
+
+@handlers.job("process.adds_steps", executor="process")
+def adds_steps(ctx: JobContext) -> list[str]:
+    """Add steps to the workflow through the pod."""
+    steps = Steps()
+    steps.step("sum", adds.request(1, 2))
+    many = Group([adds.request(3, 4), adds.request(5, 6)], tags=("many",))
+    steps.step("many", many, after={"sum": "continue"})
+    return sorted(ctx.sync.add_steps(steps))
 
 
 @handlers.job("process.misuses", executor="process")

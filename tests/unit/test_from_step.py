@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Struct
 
-from forge_jobs import FromStep, HandlerRegistry, InvalidInput
+from forge_jobs import Dead, FromStep, HandlerRegistry, InvalidInput
 from forge_jobs.clients.flows.parents import Parent
 from forge_jobs.handlers.injection.from_step import parents_by_step
 from forge_jobs.handlers.signatures import Signature
@@ -24,6 +24,7 @@ class _Step(Struct):
     step: str
     value: Any
     asked: list[Any] = []
+    group: str | None = None
 
     def result(self, type: Any = Any) -> Any:
         self.asked.append(type)
@@ -53,12 +54,27 @@ async def test_results_are_read_as_annotated_from_one_look_at_the_parents() -> N
     assert plan is not None
     # The context, the steps by name, and a reader for each parameter.
     assert len(plan.steps) == 4
-    steps = {"rows": _Step("rows", 1), "names": _Step("names", 2)}
+    steps = {"rows": [_Step("rows", 1)], "names": [_Step("names", 2)]}
     for name, number in plan.parameters:
         factory = plan.steps[number].factory
         assert factory is not None
         await factory.call(steps)
-        assert steps[name].asked == [{"rows": Rows, "names": list[str]}[name]]
+        assert steps[name][0].asked == [{"rows": Rows, "names": list[str]}[name]]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("annotation", "read_as"), [(list[int], int), (list, Any), (Any, Any), (int, None)]
+)
+async def test_a_group_is_the_list_of_its_results(annotation: Any, read_as: Any) -> None:
+    members = [_Step("many", number, group="g") for number in range(2)]
+    read = FromStep("many").made_by(annotation)
+    if read_as is None:
+        with pytest.raises(Dead, match="step 'many' is a group"):
+            await read({"many": members})
+        return
+    assert await read({"many": members}) == [0, 1]
+    assert [each.asked for each in members] == [[read_as], [read_as]]
 
 
 @pytest.mark.anyio

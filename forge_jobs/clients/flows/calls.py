@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import anyio.lowlevel
 import msgspec
 from msgspec import structs
 
@@ -22,7 +23,8 @@ from forge_jobs.clients.flows.plans import (
     in_steps,
     state_of,
 )
-from forge_jobs.clients.flows.steps import Graph, Steps
+from forge_jobs.clients.flows.steps import Graph, Steps, workflow_of
+from forge_jobs.clients.flows.wholes import to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
     WORKFLOW_KIND,
     Addition,
@@ -30,7 +32,6 @@ from forge_jobs.clients.flows.workflows import (
     Workflow,
     WorkflowPlan,
     WorkflowState,
-    to_resume,
     workflow_state,
 )
 from forge_jobs.clients.lists import ListCalls
@@ -39,7 +40,7 @@ from forge_jobs.errors import Conflict, Locked, NotFound, Unavailable
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import WORKFLOW, Kin
+from forge_jobs.model.edges import Kin
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
@@ -51,6 +52,7 @@ from forge_jobs.storage.wakeups import until_set
 
 R = TypeVar("R")
 
+_CHECKED_AT_ONCE = 1_000
 _TRIES = 50
 _PAUSES = Pauses(0.01, 0.5, jitter=1)
 
@@ -164,7 +166,8 @@ class FlowCalls(ListCalls):
         :raises InvalidInput: a request is wrong, there are none or too many steps, a step comes
             after one that is not there, or they go in a circle. Nothing is stored
         """
-        plan = WorkflowPlan(workflow)
+        # Of many jobs that takes seconds, in which the event loop has to go on.
+        plan = await asyncio.to_thread(WorkflowPlan, workflow)
         return plan.stored(await self._stored(plan.requests(), connection))
 
     async def workflow(self, workflow_id: str) -> WorkflowState:
@@ -200,7 +203,10 @@ class FlowCalls(ListCalls):
             a circle, or there would be more than 10,000. Nothing is stored
         :raises KeyMissing: the graph is encrypted, and this client has no such key
         """
-        workflow_id = workflow if isinstance(workflow, str) else _workflow_of(workflow)
+        if isinstance(workflow, str):
+            workflow_id = workflow
+        else:
+            workflow_id = workflow_of(workflow.job_id, workflow.metadata)
         stored: list[JobId] = []
         try:
             for tried in range(_TRIES):
@@ -211,7 +217,7 @@ class FlowCalls(ListCalls):
                 addition = Addition(decrypted_job(gate, self._encryption), steps)
                 if not addition.requests:
                     return addition.stored(())
-                outcomes = await self._stored(list(addition.requests.values()), None)
+                outcomes = await self._stored(addition.requests, None)
                 stored = [each.job_id for each in outcomes]
                 if await self._joined(gate, addition):
                     return addition.stored(outcomes)
@@ -245,12 +251,14 @@ class FlowCalls(ListCalls):
         """Cancel all steps that wait, ask those that run to stop, and cancel the whole.
 
         The last steps are cancelled first, so that none begins because another was cancelled.
+        Members of groups are cancelled too.
 
         :raises NotFound: there is no such workflow, or it is not stored yet
         """
         gate = await self._gate(workflow_id)
-        steps = await self._members_of(gate.id)
-        return await self._changed(self._jobs.cancel, [*reversed(steps), gate.id])
+        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
+        jobs = await to_cancel(self._jobs, gate, kin.parents)
+        return await self._changed(self._jobs.cancel, jobs)
 
     async def resume_workflow(self, workflow_id: str) -> BulkTotals:
         """Requeue the steps that ended without success, after what was wrong has been mended.
@@ -260,12 +268,16 @@ class FlowCalls(ListCalls):
         cancelled waits for its steps again. A deadline that has passed no longer counts. A caller
         that dies midway may call again.
 
-        :raises NotFound: there is no such workflow, or a step that failed has been removed
+        Of a step that is a group the members that failed are requeued, and the group behind them.
+
+        :raises NotFound: there is no such workflow, or a step or member that failed has been
+            removed
         :raises Conflict: the workflow has ended with success
         """
         gate = await self._gate(workflow_id)
         kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
-        return await self._changed(self._jobs.requeue, to_resume(gate, kin.parents))
+        jobs = await to_resume(self._jobs, gate, kin.parents)
+        return await self._changed(self._jobs.requeue, jobs)
 
     async def _gate(self, workflow_id: str) -> Job:
         wanted = check_job_id(workflow_id, "workflow_id")
@@ -295,8 +307,10 @@ class FlowCalls(ListCalls):
     async def _stored(
         self, requests: Sequence[EnqueueRequest[Any]], connection: object | None
     ) -> list[EnqueueOutcome]:
-        # Every request is checked before anything is stored.
-        await self.prepared(requests)
+        # Every request is checked before anything is stored, and few are prepared at once.
+        for start in range(0, len(requests), _CHECKED_AT_ONCE):
+            await self.prepared(requests[start : start + _CHECKED_AT_ONCE])
+            await anyio.lowlevel.checkpoint()
         steps = in_steps(requests)
         try:
             wanted = next(steps)
@@ -305,13 +319,6 @@ class FlowCalls(ListCalls):
         except StopIteration as finished:
             outcomes: list[EnqueueOutcome] = finished.value
             return outcomes
-
-
-def _workflow_of(ctx: JobContext) -> str:
-    workflow_id = ctx.metadata.get(WORKFLOW)
-    if workflow_id is None:
-        raise Conflict(f"job {ctx.job_id} is no step of a workflow")
-    return workflow_id
 
 
 def _no_group(group: JobId) -> NotFound:

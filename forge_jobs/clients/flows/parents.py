@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from forge_jobs.clients.flows.plans import GROUP_KIND
 from forge_jobs.clients.results import read_result
@@ -23,6 +23,8 @@ class Parent(Struct, frozen=True):
     job_id: JobId
     job: Job | None
     encryption: Encryption | None = None
+    group: JobId | None = None
+    step_of_group: str = ""
 
     @property
     def kind(self) -> str:
@@ -34,7 +36,10 @@ class Parent(Struct, frozen=True):
 
     @property
     def step(self) -> str:
-        return "" if self.job is None else self.job.metadata.get(STEP, "")
+        # Of a member also when that job has been removed.
+        if self.job is None or self.step_of_group:
+            return self.step_of_group
+        return self.job.metadata.get(STEP, "")
 
     @property
     def error(self) -> ErrorRecord | None:
@@ -57,7 +62,9 @@ async def parents_of(
     found: list[Parent] = []
     for each in parents:
         if each.kind == GROUP_KIND:
-            found += await _read_parents(jobs, each.job_id, encryption)
+            members = await _read_parents(jobs, each.job_id, encryption)
+            of = {"group": each.job_id, "step_of_group": each.step}
+            found += (structs.replace(member, **of) for member in members)
         else:
             found.append(each)
     return tuple(found)

@@ -143,11 +143,21 @@ def failed_parts(
     """
     if whole.status is JobStatus.DONE:
         raise Conflict(f"{what} {whole.id} has ended with success: there is nothing to resume")
+    return stored_failures(what, whole.id, noun, parts, fix)
+
+
+def stored_failures(
+    what: str, whole: JobId, noun: str, parts: Sequence[Relative], fix: str
+) -> list[JobId]:
+    """Return the parts that ended without success.
+
+    :raises NotFound: one of them has been removed
+    """
     failed = [each for each in parts if has_failed(each)]
     gone = [each.id for each in failed if each.status is None]
     if gone:
         raise NotFound(
-            f"{len(gone)} {noun} of {what} {whole.id} that failed are gone, {gone[0]} among them; "
+            f"{len(gone)} {noun} of {what} {whole} that failed are gone, {gone[0]} among them; "
             f"{fix}"
         )
     return [each.id for each in failed]
@@ -175,7 +185,7 @@ class GroupPlan:
     """The requests of a group, in the order in which they are stored."""
 
     def __init__(self, group: Group) -> None:
-        members = _checked(group)
+        members = group_members(group)
         self.id = new_job_id() if group.id is None else check_job_id(group.id)
         self._members = [_named(each, self.id, number) for number, each in enumerate(members)]
         given = {
@@ -295,7 +305,11 @@ def _named(request: EnqueueRequest[Any], whole: JobId, number: int) -> EnqueueRe
     return request.options(id=job_id)
 
 
-def _checked(group: Group) -> list[EnqueueRequest[Any]]:
+def group_members(group: Group) -> list[EnqueueRequest[Any]]:
+    """Return the members of a group.
+
+    :raises InvalidInput: there are none or too many, or one is no request
+    """
     if not isinstance(group, Group):
         raise InvalidInput("group", f"is {a_type(group)}", "give Group([request, ...])")
     check_requests(group.requests)

@@ -1,20 +1,20 @@
 """Named steps, their order, and the jobs that are stored for them."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
-from forge_jobs.clients.flows.plans import part_id
-from forge_jobs.errors import InvalidInput
+from forge_jobs.clients.flows.plans import Group, GroupPlan, group_members, part_id
+from forge_jobs.errors import Conflict, InvalidInput
 from forge_jobs.handlers.preparing import MAX_PARENTS, check_request
 from forge_jobs.handlers.requests import EnqueueRequest, OurKey
 from forge_jobs.model.edges import STEP, WORKFLOW
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After
+from forge_jobs.model.jobs import After, EnqueueOutcome
 from forge_jobs.model.names import check_name
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 
@@ -25,21 +25,25 @@ class Steps:
     """Named steps for a workflow that is stored already. See ``JobClient.add_steps``."""
 
     def __init__(self) -> None:
-        self.requests: dict[str, EnqueueRequest[Any]] = {}
+        self.requests: dict[str, EnqueueRequest[Any] | Group] = {}
         self.after: dict[str, Mapping[str, OnFailure]] = {}
 
     def step(
         self,
         name: str,
-        request: EnqueueRequest[Any],
+        request: EnqueueRequest[Any] | Group,
         *,
         after: Sequence[str] | Mapping[str, OnFailure] = (),
     ) -> str:
         """Add a step, and return the name.
 
+        A ``Group`` as a step is done when all its members are, and dead when all have ended and one
+        of them without success. Each member comes after the steps of ``after``.
+
         :param name: of the step in this workflow, 1 to 200 characters
         :param request: a job without an id and without a unique key. A key of the handler does not
-            count. Jobs that the request names in ``after`` are waited for too
+            count. Jobs that the request names in ``after`` are waited for too. Or a ``Group`` of
+            such jobs, without an id and without callbacks
         :param after: names of steps, also of steps that are added later. With the word for what
             follows when such a step ends without success: ``hold`` this step until the other is
             mended, as when only names are given, ``cancel`` this step, or ``continue``
@@ -49,11 +53,11 @@ class Steps:
         if name in self.requests:
             fix = "give each step a name of its own"
             raise InvalidInput("step", f"{name!r:.80} is there already", fix)
-        check_request(request)
-        if request.id is not None:
-            raise refused(name, "has an id", "give the workflow an id: those of the steps follow")
-        if request.unique_key is not None or request.unique not in (UNSET, None):
-            raise refused(name, "has a unique key", "enqueue the job apart, and name it in after=")
+        if isinstance(request, Group):
+            request = _checked_group(name, request)
+        else:
+            check_request(request)
+            _check_plain(name, request)
         self.after[name] = _edges(name, after)
         self.requests[name] = request
         return name
@@ -94,7 +98,7 @@ class Graph(Struct, frozen=True, omit_defaults=True):
         :raises InvalidInput: too many steps, or too large
         """
         if len(self.every) > MAX_PARENTS:
-            fix = f"give 1 to {MAX_PARENTS}, and groups of steps as jobs after jobs"
+            fix = f"give 1 to {MAX_PARENTS}, and many jobs of one kind as one step that is a Group"
             raise InvalidInput("workflow", f"has {len(self.every)} steps", fix)
         size = len(msgspec.json.encode(self))
         if size > MAX_PAYLOAD_BYTES:
@@ -103,42 +107,77 @@ class Graph(Struct, frozen=True, omit_defaults=True):
         return self
 
 
-def step_requests(
-    steps: Steps,
-    names: Iterable[str],
-    ids: Mapping[str, JobId],
-    whole: JobId,
-    deadline: datetime | None,
-) -> dict[str, EnqueueRequest[Any]]:
-    """Return the requests of these steps, each after those that it names.
+class StepRequests:
+    """The requests of steps, each step after those that it names, and members before their group.
 
+    :param names: of the steps, in that order
     :param ids: of these steps, and of those before
     """
-    return {name: _request(steps, name, ids, whole, deadline) for name in names}
 
+    def __init__(
+        self,
+        steps: Steps,
+        names: Iterable[str],
+        ids: Mapping[str, JobId],
+        whole: JobId,
+        deadline: datetime | None,
+    ) -> None:
+        self._steps = steps
+        self._ids = ids
+        self._whole = whole
+        self._deadline = deadline
+        self._all = [each for name in names for each in self._of(name)]
 
-def _request(
-    steps: Steps, name: str, ids: Mapping[str, JobId], whole: JobId, deadline: datetime | None
-) -> EnqueueRequest[Any]:
-    request = steps.requests[name]
-    ours: dict[str, str] = {OurKey(STEP): name, OurKey(WORKFLOW): whole}
-    expires = request.expires_at
-    # A time without a zone stays, to be refused by name.
-    if deadline and (expires is None or (has_zone(expires) and deadline < expires)):
-        expires = deadline
-    edges = (After(ids[each], policy) for each, policy in steps.after[name].items())
-    return request.options(
-        id=ids[name],
-        after=[*request.after, *edges],
-        unique=None,
-        metadata={**request.metadata, **ours},
-        expires_at=expires,
-    )
+    def __iter__(self) -> Iterator[EnqueueRequest[Any]]:
+        return (request for _, request in self._all)
+
+    def stored(self, outcomes: Sequence[EnqueueOutcome]) -> dict[str, EnqueueOutcome]:
+        """Return the outcome of each step, by the outcomes of the requests."""
+        both = zip(self._all, outcomes, strict=False)
+        return {name: outcome for (name, _), outcome in both if name}
+
+    def _of(self, name: str) -> Iterator[tuple[str, EnqueueRequest[Any]]]:
+        """Yield the requests of a step. A member of a group has no name."""
+        wanted = self._steps.requests[name]
+        if not isinstance(wanted, Group):
+            request = self._after_others(name, wanted).options(id=self._ids[name], unique=None)
+            yield name, self._ours(name, request)
+            return
+        plan = GroupPlan(structs.replace(wanted, id=self._ids[name]))
+        for request in plan.requests():
+            if request is plan.gate:
+                yield name, self._ours(name, request)
+            else:
+                member = self._after_others(name, request).options(unique=None)
+                yield "", self._ours(name, member)
+
+    def _after_others(self, name: str, request: EnqueueRequest[Any]) -> EnqueueRequest[Any]:
+        after = self._steps.after[name].items()
+        edges = (After(self._ids[each], policy) for each, policy in after)
+        return request.options(after=[*request.after, *edges])
+
+    def _ours(self, name: str, request: EnqueueRequest[Any]) -> EnqueueRequest[Any]:
+        ours: dict[str, str] = {OurKey(STEP): name, OurKey(WORKFLOW): self._whole}
+        expires, deadline = request.expires_at, self._deadline
+        # A time without a zone stays, to be refused by name.
+        if deadline and (expires is None or (has_zone(expires) and deadline < expires)):
+            expires = deadline
+        return request.options(metadata={**request.metadata, **ours}, expires_at=expires)
 
 
 def has_zone(time: datetime) -> bool:
     """Return whether a time has a time zone."""
     return time.utcoffset() is not None
+
+
+def workflow_of(job_id: str, metadata: Mapping[str, str]) -> str:
+    """Return the id of the workflow that a job is a step of, by the metadata of the job.
+
+    :raises Conflict: the job is no step
+    """
+    if WORKFLOW not in metadata:
+        raise Conflict(f"job {job_id} is no step of a workflow")
+    return metadata[WORKFLOW]
 
 
 def in_order(steps: Steps, known: Container[str] = ()) -> list[str]:
@@ -160,6 +199,25 @@ def in_order(steps: Steps, known: Container[str] = ()) -> list[str]:
         fix = "take one of these edges out"
         raise InvalidInput("workflow", f"has a circle: {shown}", fix) from None
     return [name for name in ordered if name in names]
+
+
+def _checked_group(name: str, group: Group) -> Group:
+    if group.id is not None:
+        raise refused(name, "has an id", "give the workflow an id: those of the steps follow")
+    if group.on_settled or group.on_success or group.on_failure:
+        fix = "make the callback a step after this one"
+        raise refused(name, "is a group with a callback", fix)
+    members = group_members(group)
+    for each in members:
+        _check_plain(name, each)
+    return structs.replace(group, requests=members)
+
+
+def _check_plain(name: str, request: EnqueueRequest[Any]) -> None:
+    if request.id is not None:
+        raise refused(name, "has an id", "give the workflow an id: those of the steps follow")
+    if request.unique_key is not None or request.unique not in (UNSET, None):
+        raise refused(name, "has a unique key", "enqueue the job apart, and name it in after=")
 
 
 def _edges(name: str, after: object) -> Mapping[str, OnFailure]:

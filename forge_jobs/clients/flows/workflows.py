@@ -7,8 +7,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from forge_jobs.clients.flows.plans import FAILED, failed_parts, gate_request, has_failed
-from forge_jobs.clients.flows.steps import Graph, Steps, has_zone, in_order, refused, step_requests
+from forge_jobs.clients.flows.plans import FAILED, gate_request, has_failed
+from forge_jobs.clients.flows.steps import (
+    Graph,
+    StepRequests,
+    Steps,
+    has_zone,
+    in_order,
+    refused,
+)
 from forge_jobs.errors import Conflict, InvalidInput, a_type
 from forge_jobs.handlers.option_checks import check_tags
 from forge_jobs.handlers.preparing import MAX_PARENTS
@@ -23,7 +30,7 @@ WORKFLOW_KIND = "forge.workflow"
 
 
 class Workflow(Steps):
-    """Named steps, each an ordinary job that runs after the steps that it names::
+    """Named steps, each an ordinary job, or a ``Group``, that runs after the steps that it names::
 
         nightly = Workflow("nightly")
         nightly.step("fetch", fetch.request(day))
@@ -156,24 +163,24 @@ class WorkflowPlan:
         self.id = new_job_id() if workflow.id is None else check_job_id(workflow.id)
         graph = Graph(workflow.name, {name: dict(workflow.after[name]) for name in order})
         ids = graph.checked().ids(self.id)
-        self._steps = step_requests(workflow, order, ids, self.id, workflow.deadline)
+        self._steps = StepRequests(workflow, order, ids, self.id, workflow.deadline)
         gate = gate_request(
             self.id,
             WORKFLOW_KIND,
             msgspec.to_builtins(graph),
             [After(each, "hold") for each in ids.values()],
-            first=self._steps[order[0]],
+            first=next(iter(self._steps)),
             queue=workflow.queue,
         )
         self._gate = gate.options(tags=workflow.tags, expires_at=workflow.deadline)
 
     def requests(self) -> list[EnqueueRequest[Any]]:
         """Steps first, because a job comes after jobs that are stored."""
-        return [*self._steps.values(), self._gate]
+        return [*self._steps, self._gate]
 
     def stored(self, outcomes: Sequence[EnqueueOutcome]) -> EnqueuedWorkflow:
         """Return the workflow by the outcomes of the requests."""
-        return EnqueuedWorkflow(id=self.id, steps=dict(zip(self._steps, outcomes, strict=False)))
+        return EnqueuedWorkflow(id=self.id, steps=self._steps.stored(outcomes))
 
 
 class Addition:
@@ -202,13 +209,14 @@ class Addition:
                 f"workflow {gate.id} has settled: it is {gate.status.value}, and takes no steps"
             )
         ids = self.graph.ids(gate.id)
-        self.requests = step_requests(steps, new, ids, gate.id, gate.expires_at)
+        self._steps = StepRequests(steps, new, ids, gate.id, gate.expires_at)
+        self.requests = list(self._steps)
         self.edges = [After(ids[name], "hold") for name in new]
         self._outcomes = {name: EnqueueOutcome[Any](ids[name]) for name in order}
 
     def stored(self, outcomes: Sequence[EnqueueOutcome]) -> dict[str, EnqueueOutcome]:
         """Return the outcome of each step, by the outcomes of the requests."""
-        return {**self._outcomes, **dict(zip(self.requests, outcomes, strict=True))}
+        return {**self._outcomes, **self._steps.stored(outcomes)}
 
 
 def _is_there(graph: Graph, name: str, after: Mapping[str, str]) -> bool:
@@ -261,17 +269,6 @@ def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative
 def read_graph(text: str) -> Graph:
     """Return the graph of the payload of a workflow's own job."""
     return msgspec.json.decode(text, type=Graph)
-
-
-def to_resume(gate: Job, parents: Sequence[Relative]) -> list[JobId]:
-    """Return the jobs that a resume requeues, parents before children, the whole last.
-
-    :raises Conflict: the workflow has ended with success
-    :raises NotFound: a step that failed has been removed
-    """
-    fix = "cancel the workflow and enqueue another, or end it without them by release_held"
-    whole = [gate.id] if gate.status in FAILED else []
-    return [*failed_parts("workflow", gate, "steps", parents, fix), *whole]
 
 
 def _is_done(step: Relative) -> bool:

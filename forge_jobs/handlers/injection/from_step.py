@@ -16,6 +16,9 @@ def FromStep(name: str) -> Any:
     ``rows: Annotated[list[int], FromStep("fetch")]``. The parameter is no part of the payload. All
     such parameters of a job are read at once, when the job runs.
 
+    Of a step that is a ``Group`` the results of all members, in the order of the group:
+    ``Annotated[list[int], FromStep("parts")]``.
+
     A run fails by ``JobDead``, ``JobCancelled``, ``NotFound`` or ``InvalidInput`` when the step has
     no result of that type: see ``ParentJob.result``. The job is dead when it does not come after
     such a step.
@@ -40,16 +43,32 @@ class _StepResult(Dependency):
         name = self._step
 
         async def from_step(
-            steps: Annotated[Mapping[str, ParentJob], Depends(parents_by_step)],
+            steps: Annotated[Mapping[str, list[ParentJob]], Depends(parents_by_step)],
         ) -> Any:
             if name not in steps:
                 there = ", ".join(map(repr, sorted(steps)[:8])) or "none"
                 raise Dead(f"the job comes after no step {name!r}; the steps before are: {there}")
-            return steps[name].result(kind)
+            found = steps[name]
+            if found[0].group is None:
+                return found[0].result(kind)
+            member = _kind_of_members(name, kind)
+            return [each.result(member) for each in found]
 
         return from_step
 
 
-async def parents_by_step(ctx: JobContext) -> dict[str, ParentJob]:
-    """Read the steps of the workflow that the job comes after."""
-    return {each.step: each for each in await ctx.parents() if each.step}
+def _kind_of_members(step: str, kind: Any) -> Any:
+    if kind in (Any, list):
+        return Any
+    if get_origin(kind) is not list:
+        raise Dead(f"step {step!r} is a group, whose results are a list; annotate list[...]")
+    return get_args(kind)[0]
+
+
+async def parents_by_step(ctx: JobContext) -> dict[str, list[ParentJob]]:
+    """Read the steps of the workflow that the job comes after. Of a group all members."""
+    found: dict[str, list[ParentJob]] = {}
+    for each in await ctx.parents():
+        if each.step:
+            found.setdefault(each.step, []).append(each)
+    return found

@@ -5,10 +5,10 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
+from forge_jobs.clients.flows.wholes import to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
     WORKFLOW_KIND,
     StepState,
-    to_resume,
     workflow_state,
 )
 from forge_jobs.errors import DecryptionFailed, KeyMissing, NotFound
@@ -146,8 +146,8 @@ class WorkflowCalls(JobCalls):
         """
         self.actor.act("cancel_workflow")
         gate, kin = await self._workflow(workflow_id)
-        steps = [each.id for each in kin.parents]
-        return await self._in_actions("cancel_jobs", [*reversed(steps), gate.id], reason)
+        jobs = await to_cancel(self.storage.jobs, gate, kin.parents)
+        return await self._in_actions("cancel_jobs", jobs, reason)
 
     async def resume_workflow(self, workflow_id: str, *, reason: str = "") -> Changed:
         """Requeue the steps of a workflow that ended without success, so that the rest goes on.
@@ -160,7 +160,8 @@ class WorkflowCalls(JobCalls):
         """
         self.actor.act("resume_workflow")
         gate, kin = await self._workflow(workflow_id)
-        return await self._in_actions("requeue_jobs", to_resume(gate, kin.parents), reason)
+        jobs = await to_resume(self.storage.jobs, gate, kin.parents)
+        return await self._in_actions("requeue_jobs", jobs, reason)
 
     async def _workflow(self, workflow_id: str) -> tuple[Job, Kin]:
         gate = await self._stored(check_job_id(workflow_id, "workflow_id"))

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, Unpack
 import msgspec
 
 from forge_jobs import errors
+from forge_jobs.clients.flows.plans import Group
+from forge_jobs.clients.flows.steps import OnFailure, Steps
 from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.errors import ForgeJobsError, InvalidInput
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest, GivenOptions
@@ -36,6 +38,18 @@ class RequestMessage(msgspec.Struct, frozen=True):
     kind: str
     payload: str
     options: dict[str, Any]
+
+
+class StepMessage(msgspec.Struct, frozen=True):
+    """A step on the way to the pod.
+
+    :param group: queue and tags of a step that is a group, None of one that is a job
+    """
+
+    name: str
+    after: dict[str, OnFailure]
+    jobs: list[RequestMessage]
+    group: tuple[str | None, list[str]] | None = None
 
 
 class Pod:
@@ -106,6 +120,20 @@ class PodClient:
         wanted = list(requests)
         answer = await self._pod.ask("enqueue_many", [_message(each) for each in wanted])
         return with_types(wanted, msgspec.msgpack.decode(answer, type=list[EnqueueOutcome]))
+
+    async def add_steps(self, _: str, steps: Steps) -> dict[str, EnqueueOutcome[Any]]:
+        """Add steps as the context in the pod does, which knows the workflow."""
+        messages = []
+        for name, wanted in steps.requests.items():
+            after = dict(steps.after[name])
+            if isinstance(wanted, Group):
+                jobs = [_message(each) for each in wanted.requests]
+                place = (wanted.queue, list(wanted.tags))
+                messages.append(StepMessage(name, after, jobs, place))
+            else:
+                messages.append(StepMessage(name, after, [_message(wanted)]))
+        answer = await self._pod.ask("add_steps", messages)
+        return msgspec.msgpack.decode(answer, type=dict[str, EnqueueOutcome])
 
 
 class PodLimits:

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from forge_jobs.clients.flows.plans import Group
+from forge_jobs.clients.flows.steps import Steps
 from forge_jobs.errors import ConfigError, ForgeJobsError, InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest, GivenOptions
@@ -19,7 +21,7 @@ from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.executors.guarded import NoProcess, ProgramEnd
 from forge_jobs.runtime.executors.messages import Answer, Call, Ended, Start, packed
-from forge_jobs.runtime.executors.remote import RequestMessage
+from forge_jobs.runtime.executors.remote import RequestMessage, StepMessage
 from forge_jobs.runtime.executors.supply import Child, ChildSupply
 from forge_jobs.runtime.queue.execution import is_retryable, not_started, stopped
 from forge_jobs.runtime.queue.job_context import RunContext
@@ -216,6 +218,19 @@ async def _enqueue_many(context: RunContext, _: Run, arguments: msgspec.Raw) -> 
     return await context.enqueue_many([_request(each) for each in messages])
 
 
+async def _add_steps(context: RunContext, _: Run, arguments: msgspec.Raw) -> Any:
+    (messages,) = msgspec.msgpack.decode(arguments, type=tuple[list[StepMessage]])
+    steps = Steps()
+    for each in messages:
+        jobs = [_request(job) for job in each.jobs]
+        if each.group is None:
+            steps.step(each.name, jobs[0], after=each.after)
+        else:
+            queue, tags = each.group
+            steps.step(each.name, Group(jobs, queue=queue, tags=tags), after=each.after)
+    return await context.add_steps(steps)
+
+
 async def _acquire(context: RunContext, run: Run, arguments: msgspec.Raw) -> bool:
     kind = tuple[str, int, timedelta | float | None]
     scope, count, wait = msgspec.msgpack.decode(arguments, type=kind)
@@ -231,6 +246,7 @@ _VERBS = {
     "extend": _extend,
     "enqueue": _enqueue,
     "enqueue_many": _enqueue_many,
+    "add_steps": _add_steps,
     "acquire": _acquire,
     "drain": _drain,
 }

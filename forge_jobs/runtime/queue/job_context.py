@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from forge_jobs.clients.blocking import run_without_loop
 from forge_jobs.clients.flows.parents import Parent, parents_of
+from forge_jobs.clients.flows.steps import Steps, workflow_of
 from forge_jobs.errors import Conflict, Locked
-from forge_jobs.handlers.context import JobProgress, RateLimits, StopReason
+from forge_jobs.handlers.context import JobProgress, NamedSteps, RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import Again
 from forge_jobs.handlers.preparing import check_requests
@@ -48,6 +49,8 @@ class Enqueuer(Protocol):
     async def enqueue_many(
         self, requests: Iterable[EnqueueRequest[R]]
     ) -> list[EnqueueOutcome[R]]: ...
+
+    async def add_steps(self, workflow: str, steps: Steps) -> dict[str, EnqueueOutcome[Any]]: ...
 
 
 class RunContext:
@@ -191,6 +194,9 @@ class RunContext:
     ) -> Coroutine[Any, Any, list[EnqueueOutcome[R]]]:
         return self._calls.call("enqueue_many", partial(self._work.enqueue_many, requests, spread))
 
+    def add_steps(self, steps: NamedSteps) -> Coroutine[Any, Any, dict[str, EnqueueOutcome[Any]]]:
+        return self._calls.call("add_steps", partial(self._work.add_steps, steps))
+
     def parents(self) -> Coroutine[Any, Any, tuple[Parent, ...]]:
         return self._calls.call("parents", self._work.parents)
 
@@ -268,6 +274,12 @@ class _ContextWork:
         check_requests(requests)
         return await self._client.enqueue_many(spread_over(requests, spread))
 
+    async def add_steps(self, steps: NamedSteps) -> dict[str, EnqueueOutcome[Any]]:
+        job = self._run.job
+        workflow = workflow_of(job.claim.job_id, json.loads(job.metadata))
+        # The client refuses what is no Steps.
+        return await self._client.add_steps(workflow, cast(Steps, steps))
+
     async def parents(self) -> tuple[Parent, ...]:
         run = self._run
         return await parents_of(self._jobs, run.job.claim.job_id, run.handler.options.encryption)
@@ -334,6 +346,9 @@ class SyncRunContext:
         self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
     ) -> list[EnqueueOutcome[R]]:
         return self._home.wait_for(self._work.enqueue_many(requests, spread))
+
+    def add_steps(self, steps: NamedSteps) -> dict[str, EnqueueOutcome[Any]]:
+        return self._home.wait_for(self._work.add_steps(steps))
 
     def parents(self) -> tuple[Parent, ...]:
         return self._home.wait_for(self._work.parents())

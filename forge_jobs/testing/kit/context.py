@@ -10,7 +10,7 @@ import msgspec
 from forge_jobs.clients.results import with_types
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import InvalidInput, UndecodablePayload
-from forge_jobs.handlers.context import ParentJob, StopReason
+from forge_jobs.handlers.context import NamedSteps, ParentJob, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import check_count
 from forge_jobs.handlers.preparing import check_request, check_requests, prepare_many
@@ -38,6 +38,7 @@ class FakeContext:
     ``cancel_requested`` sets :attr:`stop_reason`.
 
     :ivar enqueued: the requests that the handler has enqueued, with their options
+    :ivar added_steps: what the handler gave to ``add_steps``
     :ivar acquired: how many tokens the handler took, by scope
     :ivar drained: the scopes that the handler drained
     :ivar finished_in: the connections that were given to ``finish_in``, and the results
@@ -83,6 +84,7 @@ class FakeContext:
         self.dead_letter = dead_letter
         self.stop_reason: StopReason | None = stop_reason
         self.enqueued: list[EnqueueRequest] = []
+        self.added_steps: list[NamedSteps] = []
         self.acquired: dict[str, int] = {}
         self.drained: list[str] = []
         self.finished_in: list[tuple[object, object]] = []
@@ -135,6 +137,9 @@ class FakeContext:
         self, requests: Iterable[EnqueueRequest[T]], *, spread: timedelta | float | None = None
     ) -> Coroutine[Any, Any, list[EnqueueOutcome[T]]]:
         return self._call("enqueue_many", lambda: self._enqueue_all(requests, spread))
+
+    def add_steps(self, steps: NamedSteps) -> Coroutine[Any, Any, dict[str, EnqueueOutcome]]:
+        return self._call("add_steps", lambda: self._add_steps(steps))
 
     def parents(self) -> Coroutine[Any, Any, tuple[ParentJob, ...]]:
         return self._call("parents", self._read_parents)
@@ -202,6 +207,10 @@ class FakeContext:
         )
         self.enqueued += wanted
         return with_types(wanted, outcomes)
+
+    async def _add_steps(self, steps: NamedSteps) -> dict[str, EnqueueOutcome]:
+        self.added_steps.append(steps)
+        return {name: EnqueueOutcome(new_job_id()) for name in steps.requests}
 
     async def _read_parents(self) -> tuple[ParentJob, ...]:
         return self._parents
@@ -313,6 +322,9 @@ class FakeSyncContext:
         self, requests: Iterable[EnqueueRequest[T]], *, spread: timedelta | float | None = None
     ) -> list[EnqueueOutcome[T]]:
         return self._context.wait_for(self._context._enqueue_all(requests, spread))
+
+    def add_steps(self, steps: NamedSteps) -> dict[str, EnqueueOutcome]:
+        return self._context.wait_for(self._context._add_steps(steps))
 
     def parents(self) -> tuple[ParentJob, ...]:
         return self._context._parents

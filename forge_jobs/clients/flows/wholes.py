@@ -1,0 +1,60 @@
+"""The jobs that a cancel or a resume of a workflow is about: steps, and members of groups."""
+
+from collections.abc import Sequence
+
+from forge_jobs.clients.flows.plans import FAILED, GROUP_KIND, failed_parts, stored_failures
+from forge_jobs.handlers.preparing import MAX_PARENTS
+from forge_jobs.model.edges import MOST_ASKED, Kin, Relative, Tally
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.storage.protocols import JobStore
+
+_FIX = "cancel the workflow and enqueue another, or end it without them by release_held"
+
+
+async def to_cancel(jobs: JobStore, gate: Job, steps: Sequence[Relative]) -> list[JobId]:
+    """Return the jobs that a cancel is about, children before parents, and the whole last.
+
+    So none begins because another was cancelled. Groups are read one by one.
+    """
+    found: list[JobId] = []
+    for step in reversed(steps):
+        found.append(step.id)
+        if step.kind == GROUP_KIND and step.status not in (JobStatus.DONE, JobStatus.DEAD):
+            found += (await jobs.parents([step.id])).get(step.id, ())
+    return [*found, gate.id]
+
+
+async def to_resume(jobs: JobStore, gate: Job, steps: Sequence[Relative]) -> list[JobId]:
+    """Return the jobs that a resume requeues, parents before children, and the whole last.
+
+    Members that failed come before their group, also of a group that has yet to end.
+
+    :raises Conflict: the workflow has ended with success
+    :raises NotFound: a step that failed, or a member of a group, has been removed
+    """
+    failed = set(failed_parts("workflow", gate, "steps", steps, _FIX))
+    groups = await _with_failures(jobs, steps)
+    found: list[JobId] = []
+    for step in steps:
+        if step.id in groups:
+            kin = (await jobs.kin([step.id], limit=MAX_PARENTS)).get(step.id, Kin())
+            found += stored_failures("group", step.id, "members", kin.parents, _FIX)
+        if step.id in failed:
+            found.append(step.id)
+    return [*found, gate.id] if gate.status in FAILED else found
+
+
+async def _with_failures(jobs: JobStore, steps: Sequence[Relative]) -> set[JobId]:
+    """Return the groups of which a member may have failed: one look for each hundred of them."""
+    groups = {each.id: each.status for each in steps if each.kind == GROUP_KIND}
+    found = {job_id for job_id, status in groups.items() if status in FAILED}
+    waiting = [job_id for job_id, status in groups.items() if status is JobStatus.BLOCKED]
+    for start in range(0, len(waiting), MOST_ASKED):
+        tallies = await jobs.tallies(waiting[start : start + MOST_ASKED])
+        found.update(job_id for job_id, each in tallies.items() if _has_failures(each))
+    return found
+
+
+def _has_failures(tally: Tally) -> bool:
+    return tally.dead + tally.cancelled > 0
