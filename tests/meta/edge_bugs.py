@@ -183,9 +183,9 @@ EDGE_BUGS = (
         _WORKFLOWS,
         (
             Edit(
-                _PLAN,
-                "[gate.id] if gate.status in FAILED else []",
-                "[gate.id] if False else []",
+                "forge_jobs/clients/flows/wholes.py",
+                "gate.status in FAILED else found",
+                "False else found",
             ),
         ),
     ),

@@ -25,7 +25,7 @@ SELECT 'q', child_id, parent_id, 'done', 'hold' FROM forge_edges ORDER BY child_
 """
 
 
-@pytest.mark.parametrize("name", ["_TAKE_UNLOCKED", "_SETTLE"])
+@pytest.mark.parametrize("name", ["_TAKE_UNLOCKED", "_TOLD_EDGES_BY_KEY", "_SETTLE"])
 async def test_a_hand_over_reads_as_many_rows_as_it_is_given(tmp_path: Path, name: str) -> None:
     url = await backends.url_of("postgres", tmp_path)
     dialect: Any = postgresql.asyncpg.dialect

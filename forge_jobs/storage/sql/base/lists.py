@@ -52,7 +52,7 @@ def _as_array(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
     return compiler.process(as_array, **options)
 
 
-_ID_LENGTH = 26
+ID_LENGTH = 26
 
 
 def pairs_among(first: ColumnElement[Any], second: ColumnElement[Any], parameter: str) -> Any:
@@ -65,8 +65,8 @@ def pairs_among(first: ColumnElement[Any], second: ColumnElement[Any], parameter
         *(
             columns.in_(
                 select(
-                    func.substr(each.c.value, 1, _ID_LENGTH),
-                    func.substr(each.c.value, 1 + _ID_LENGTH),
+                    func.substr(each.c.value, 1, ID_LENGTH),
+                    func.substr(each.c.value, 1 + ID_LENGTH),
                 ).select_from(each)
             )
             for each in (listed, given.render_derived())

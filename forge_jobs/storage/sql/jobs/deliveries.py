@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import bindparam, case, delete, func, select, update
+from sqlalchemy import bindparam, case, delete, func, select, text, update
 
 from forge_jobs.model.edges import WAITING, EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.base.job_rows import JobRow
-from forge_jobs.storage.sql.base.lists import one_of, pairs_among, portions
+from forge_jobs.storage.sql.base.lists import ID_LENGTH, one_of, pairs_among, portions
 from forge_jobs.storage.sql.base.row_locks import Lockable
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -30,9 +30,19 @@ _TOLD_EDGES = (
         pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"),
         edges.c.link.in_((TOLD, LEFT)),
     )
-    # As those who end a parent or the child lock edges.
     .order_by(edges.c.child_id, edges.c.parent_id)
-    .with_for_update(key_share=True)
+)
+# Likewise: a look by the primary key for each pair, in the order that is given.
+_TOLD_EDGES_BY_KEY = text(
+    f"""
+    SELECT held.child_id, held.parent_id
+    FROM unnest(CAST(:pairs AS text[])) AS given (pair) CROSS JOIN LATERAL (
+        SELECT child_id, parent_id FROM forge_edges
+        WHERE child_id = substr(pair, 1, {ID_LENGTH}) AND parent_id = substr(pair, 1 + {ID_LENGTH})
+            AND link IN ('{TOLD}', '{LEFT}')
+        FOR NO KEY UPDATE
+    ) AS held
+    """
 )
 # The parent may be requeued, and end otherwise.
 _HEARS_MORE = case((edges.c.link == TOLD, LIVE), else_=CUT)
@@ -131,8 +141,10 @@ def _move_edges(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
     for one in deliveries:
         given.setdefault(one.handover.child_id + one.handover.parent_id, one)
     moved: dict[str, Delivery] = {}
-    for pairs in portions(given):
-        told = tx.execute(_TOLD_EDGES, {"pairs": pairs}).all()
+    # In order, as those who end a parent or the child lock edges.
+    find = _TOLD_EDGES_BY_KEY if tx.flavor.locks_rows else _TOLD_EDGES
+    for pairs in portions(sorted(given)):
+        told = tx.execute(find, {"pairs": list(pairs)}).all()
         moved |= {pair: given[pair] for pair in (child + parent for child, parent in told)}
     for portion in portions(moved):
         by_state: dict[EdgeState, list[str]] = {}
