@@ -50,6 +50,7 @@ class Report:
             *asdict(self.verdict).items(),
             ("passed in the store", told.passed),
             ("idle in the store", told.idle),
+            ("out of sequence in the store", told.crossed),
         ]:
             if found:
                 print(f"\n{name}: {len(found)}, among them {found[:_SHOWN]}")

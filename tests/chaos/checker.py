@@ -8,13 +8,14 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
 from tests.chaos.limited import accepted_late, passed_in
 from tests.chaos.record import Record, wall_ms
+from tests.chaos.sequenced import crossed_in
 from tests.support.ledger import Ledger, Run
 
 _CLOCKS_APART_MS = 20.0
 """The store's clock and the handlers' are of one machine, but not read at one instant."""
 
-_ENDS = ("succeeded", "crashed", "released", "interrupted")
-"""Ends of claims. No handler of a run fails."""
+_ENDS = ("succeeded", "crashed", "released", "interrupted", "failed", "rejected")
+"""Ends of claims. A cancelled job may have had one, or not."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Verdict:
     :ivar miscounted: counters of the store that its jobs contradict
     :ivar crowded: keys of which more handlers ran at once than may, those of frozen processes apart
     :ivar late: the stored result is that of another claim than the last
+    :ivar crossed: ran beside or before an earlier job of its sequence, in no frozen process
     :ivar left: processes that ended with code 0 and whose pods are still in the store
     """
 
@@ -53,6 +55,7 @@ class Verdict:
     miscounted: list[str]
     crowded: list[str]
     late: list[str]
+    crossed: list[str]
 
     @property
     def is_good(self) -> bool:
@@ -74,6 +77,12 @@ def judge(
     acked = {job_id for job_id, sending in record.sendings.items() if sending.acked_ns}
     done = {job_id for job_id, job in stored.items() if job.status is JobStatus.DONE}
     by_job = ledger.by_job()
+    # An operator may cancel a job, and let it run again, at any moment of a run.
+    untouched = {
+        job_id: runs
+        for job_id, runs in by_job.items()
+        if not (job_id in record.sendings and record.sendings[job_id].may_come_late)
+    }
     return Verdict(
         lost=sorted(acked - (ledger.ended() & done)),
         unexpected=sorted((ledger.started() | set(stored)) - set(record.sendings)),
@@ -81,8 +90,8 @@ def judge(
         rerun=[
             job_id for job_id in done if _is_rerun(by_job[job_id], stored[JobId(job_id)], record)
         ],
-        repeated=[job_id for job_id, runs in by_job.items() if _is_repeated(runs, record)],
-        burnt=[job_id for job_id, runs in by_job.items() if _is_burnt(runs, record)],
+        repeated=[job_id for job_id, runs in untouched.items() if _is_repeated(runs, record)],
+        burnt=[job_id for job_id, runs in untouched.items() if _is_burnt(runs, record)],
         exits=record.own_exits,
         bad_stops=[
             stop.process_id for stop in record.stops.values() if stop.exit_code not in (0, 1)
@@ -97,6 +106,7 @@ def judge(
         miscounted=_miscounted(stored, counters),
         crowded=passed_in(ledger, record, but_of=record.frozen),
         late=accepted_late(stored, record),
+        crossed=crossed_in(ledger, record, but_of=record.frozen),
     )
 
 
@@ -123,10 +133,11 @@ def _miscounted(stored: Mapping[JobId, Job], counters: Mapping[str, int]) -> lis
     """The counters that differ from what the jobs themselves say."""
     done = sum(job.status is JobStatus.DONE for job in stored.values())
     ends = sum(counters.get(end, 0) for end in _ENDS)
+    claimed = counters.get("claimed", 0)
     pairs = {
         "enqueued": (counters.get("enqueued", 0), len(stored)),
         "succeeded": (counters.get("succeeded", 0), done),
-        "claimed": (counters.get("claimed", 0), ends),
+        "claimed": (claimed, min(max(ends, claimed), ends + counters.get("cancelled", 0))),
     }
     return [f"{name}: {is_} not {should}" for name, (is_, should) in pairs.items() if is_ != should]
 

@@ -1,6 +1,6 @@
 """The stores by the names that ``--backend`` takes."""
 
-from tests.chaos.limited import LimitedPostgres, LimitedRedis, LimitedSqlite
+from tests.chaos.limited_stores import LimitedPostgres, LimitedRedis, LimitedSqlite
 from tests.chaos.sharding import ShardedStore
 from tests.chaos.stores import ChaosStore, PostgresStore, RedisStore, SqliteStore
 from tests.chaos.switching import ClusterStore, PoolerStore, SentinelStore, StandbyStore

@@ -11,6 +11,7 @@ from tests.chaos.limited import passed_in
 from tests.chaos.pace import Pace
 from tests.chaos.record import Outage, Record, monotonic_ns
 from tests.chaos.run import Outcome
+from tests.chaos.sequenced import crossed_in
 from tests.chaos.shard_times import Loss, losses_of
 from tests.support.ledger import Ledger, Run
 
@@ -55,6 +56,8 @@ def _limits(outcome: Outcome, verdict: Verdict) -> list[Figure]:
     if not told.looks:
         return []
     everyone = passed_in(outcome.ledger, outcome.record, but_of=())
+    crossings = crossed_in(outcome.ledger, outcome.record, but_of=())
+    lined = sum(bool(sending.line) for sending in outcome.record.sendings.values())
     return [
         _none("Claims that passed a limit, or such states", told.passed, told.claims or told.looks),
         _none("Keys with room and work that nothing opens", told.idle, told.looks),
@@ -62,6 +65,9 @@ def _limits(outcome: Outcome, verdict: Verdict) -> list[Figure]:
         _none("Results of another claim than the last", verdict.late, len(outcome.stored)),
         Figure("Keys seen full, in so many looks", "", f"{told.full:,} in {told.looks:,}", None),
         Figure("Keys that frozen processes overlapped in", "", str(len(everyone)), None),
+        _none("Claims out of sequence, or such states", told.crossed, told.members),
+        _none("Jobs that ran out of sequence", verdict.crossed, lined),
+        Figure("The same, with frozen processes", "", str(len(crossings)), None),
     ]
 
 

@@ -1,8 +1,7 @@
-"""Stores whose jobs have limits by key, with a recorder in each, and the judge of the ledger."""
+"""Jobs with limits by key, and the judge of the ledger."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
 
 import anyio
 import msgspec
@@ -12,14 +11,11 @@ from forge_jobs import EnqueueRequest
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Job
 from tests.chaos.pace import WORK, pause
-from tests.chaos.producer import MixedLoad, Producer
+from tests.chaos.producer import MixedLoad
 from tests.chaos.record import Record
-from tests.chaos.recorders import PostgresRecorder, Recorder, RedisRecorder, SqliteRecorder
-from tests.chaos.stores import ChaosStore, PostgresStore, RedisStore, SqliteStore
 from tests.support.ledger import Ledger, Run
 from tests.support.limited_handlers import LIMITS
 
-_PODS = 8
 _KEYS = [
     (name, f"key {number}")
     for name, count in (("limited.pairs", 24), ("limited.alone", 8))
@@ -43,20 +39,24 @@ class LimitedLoad(MixedLoad):
     async def send_while(self, is_wanted: Callable[[], bool]) -> None:
         """Fill up every key again and again until no more are wanted."""
         while is_wanted():
-            self._kept = {
-                job_id: permit
-                for job_id, permit in self._kept.items()
-                if job_id not in self._ledger.ended()
-            }
-            counts = Counter(self._kept.values())
-            missing = [key for key in _KEYS for _ in range(_OPEN - counts[key])]
-            missing += [("limited.free", "")] * (_FREE - counts["limited.free", ""])
-            self._rng.shuffle(missing)
-            if not missing:
-                await pause(0.003)
-            async with anyio.create_task_group() as group:
-                for start in range(0, len(missing), 20):
-                    group.start_soon(self._send_some, missing[start : start + 20])
+            await self._fill_up()
+
+    async def _fill_up(self) -> None:
+        """Enqueue what is missing, and wait for a moment when that is nothing."""
+        self._kept = {
+            job_id: permit
+            for job_id, permit in self._kept.items()
+            if job_id not in self._ledger.ended()
+        }
+        counts = Counter(self._kept.values())
+        missing = [key for key in _KEYS for _ in range(_OPEN - counts[key])]
+        missing += [("limited.free", "")] * (_FREE - counts["limited.free", ""])
+        self._rng.shuffle(missing)
+        if not missing:
+            await pause(0.003)
+        async with anyio.create_task_group() as group:
+            for start in range(0, len(missing), 20):
+                group.start_soon(self._send_some, missing[start : start + 20])
 
     async def _send_some(self, permits: list[tuple[str, str]]) -> None:
         requests = [self._limited(*permit) for permit in permits]
@@ -82,37 +82,6 @@ class LimitedLoad(MixedLoad):
         )
 
 
-class _Limited(ChaosStore):
-    queues: ClassVar[Mapping[str, int]] = {WORK: _PODS * 10}
-    pods: ClassVar[int] = _PODS
-    load: ClassVar[type[Producer]] = LimitedLoad
-    has_limits: ClassVar[bool] = True
-
-
-class LimitedSqlite(_Limited, SqliteStore):
-    """A file."""
-
-    def recorder(self) -> Recorder:
-        """Return a trigger."""
-        return SqliteRecorder(self.url)
-
-
-class LimitedPostgres(_Limited, PostgresStore):
-    """A server."""
-
-    def recorder(self) -> Recorder:
-        """Return a trigger."""
-        return PostgresRecorder(self.url)
-
-
-class LimitedRedis(_Limited, RedisStore):
-    """A server."""
-
-    def recorder(self) -> Recorder:
-        """Return a script that is run over and over."""
-        return RedisRecorder(self.url)
-
-
 def passed_in(ledger: Ledger, record: Record, *, but_of: Collection[int]) -> list[str]:
     """Return the keys of which more handlers ran at one instant than may.
 
@@ -124,13 +93,14 @@ def passed_in(ledger: Ledger, record: Record, *, but_of: Collection[int]) -> lis
     edges: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for run in ledger.runs:
         sending = record.sendings.get(run.job_id)
-        over = _over_ns(run, record)
+        over = over_ns(run, record)
         if sending and sending.permit and over and run.process_id not in but_of:
             edges[sending.permit] += [(run.started_ns, 1), (over, -1)]
     return [f"{key}" for key, steps in edges.items() if _most(steps) > LIMITS[key[0]]]
 
 
-def _over_ns(run: Run, record: Record) -> int:
+def over_ns(run: Run, record: Record) -> int:
+    """Return when a run was over: by its notes, or the death of the process. 0: unknown."""
     return run.over_ns or record.kills.get(run.process_id, 0)
 
 
@@ -148,6 +118,6 @@ def accepted_late(stored: Mapping[JobId, Job], record: Record) -> list[str]:
         job_id
         for job_id, job in stored.items()
         if (sending := record.sendings.get(job_id))
-        and sending.permit
+        and (sending.permit or sending.line)
         and (job.result is None or msgspec.json.decode(job.result) != job.token)
     ]

@@ -53,6 +53,10 @@ class Producer(ABC):
     async def send_while(self, is_wanted: Callable[[], bool]) -> None:
         """Keep jobs waiting until no more are wanted."""
 
+    async def operate(self) -> int:
+        """Do what operators do, and return how many jobs were met. By default, nothing."""
+        return 0
+
     def close(self) -> None:
         """Close the file."""
         os.close(self._notes)
@@ -111,17 +115,19 @@ class MixedLoad(Producer):
             max_attempts=None,
         )
 
-    async def _send(self, requests: Sequence[EnqueueRequest]) -> frozenset[str]:
+    async def _send(
+        self, requests: Sequence[EnqueueRequest], *, gives_up: float = _GIVES_UP
+    ) -> frozenset[str]:
         ids = [str(request.id) for request in requests]
         self._note("sent", ids)
         sent = now_ns()
         for job_id in ids:
-            self._record.sendings[job_id] = Sending(sent)
+            self._record.sendings.setdefault(job_id, Sending(sent))
         while True:
             try:
                 outcomes = await self._client.enqueue_many(requests)
             except Unavailable:
-                if self._rng.random() < _GIVES_UP:
+                if self._rng.random() < gives_up:
                     self._note("unknown", ids)
                     return frozenset(ids)
                 continue

@@ -40,6 +40,10 @@ class Sending:
     queue: str = ""
     permit: tuple[str, str] | None = None
     """The limit and the key. None: the job has no limit."""
+    line: str = ""
+    """The kind and the key of the sequence. Empty: the job is in none."""
+    may_come_late: bool = False
+    """An operator cancels the job, or others pass its failure: it may run behind later ones."""
 
 
 @dataclass(slots=True)

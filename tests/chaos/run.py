@@ -88,7 +88,10 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> Outcome:
     store = STORES[plan.backend](folder)
     async with store.running(), await open_storage(store.url) as watch:
         producer_way = await open_storage(store.ways[-1])
-        async with producer_way, JobClient(producer_way, repeat_for=store.repeat_for) as client:
+        async with (
+            producer_way,
+            JobClient(producer_way, store.handlers, repeat_for=store.repeat_for) as client,
+        ):
             with fleet(store.url, folder) as pods:
                 return await _Run(plan, folder, say, store, watch, client).all(pods)
 
@@ -155,8 +158,13 @@ class _Run:
             await self._stored(),
             await self._counters(),
             {pod.pod.process_id for pod in await self._watch.procs.pods()},
-            await self._recorder.end(),
+            await self._recorder.end(self._late),
         )
+
+    @property
+    def _late(self) -> set[str]:
+        sendings = self._record.sendings
+        return {job_id for job_id, sending in sendings.items() if sending.may_come_late}
 
     async def _rounds(self, crew: Crew) -> None:
         await self._round(crew.all_run)
@@ -216,8 +224,9 @@ class _Run:
 
     async def _nothing_is_active(self) -> bool:
         self._ledger.refresh()
+        met = await self._producer.operate()
         counts = await self._watch.jobs.counts(list(self._store.queues))
-        return all(
+        return not met and all(
             status in TERMINAL or not count
             for queue in counts.values()
             for status, count in queue.by_status.items()

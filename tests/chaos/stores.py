@@ -12,6 +12,7 @@ import anyio
 import asyncpg
 import redis
 
+from forge_jobs import HandlerRegistry
 from forge_jobs.testing.base import Server
 from tests.chaos.pace import PODS, QUEUES
 from tests.chaos.producer import MixedLoad, Producer
@@ -44,6 +45,9 @@ class ChaosStore(ABC):
 
     has_limits: ClassVar[bool] = False
     """True: the pods' handlers are those with limits by key."""
+
+    handlers: ClassVar[HandlerRegistry | None] = None
+    """The handlers by which the producer prepares its jobs."""
 
     repeat_for: ClassVar[float] = 0.5
     """Seconds for which the producer's client repeats a call."""

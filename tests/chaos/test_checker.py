@@ -320,3 +320,71 @@ def test_the_result_of_a_claim_that_was_lost_is_found(
     assert story.job is not None
     story.job = structs.replace(story.job, result=result)
     assert story.verdict().late == found
+
+
+@pytest.mark.parametrize(("result", "found"), [("1", []), ("0", [ID])])
+def test_the_result_of_a_lost_claim_is_found_in_a_sequence_too(
+    story: Story, result: str, found: list[str]
+) -> None:
+    ran_once(story)
+    story.record.sendings[ID].line = "k"
+    assert story.job is not None
+    story.job = structs.replace(story.job, result=result)
+    assert story.verdict().late == found
+
+
+def _in_line(story: Story, *, at: float = 2.5, of: int = OTHER) -> None:
+    """The first of a sequence runs from 1 to 1.9, and ``of`` runs the second for half a second."""
+    ran_once(story)
+    assert story.job is not None
+    story.job = structs.replace(story.job, result="1")
+    story.note("start", at, pod=of, job_id="01SECOND")
+    story.note("end", at + 0.5, pod=of, job_id="01SECOND")
+    for job_id in (ID, "01SECOND"):
+        story.record.sendings[job_id] = Sending(BEGIN, BEGIN, line="k")
+
+
+def test_jobs_of_a_sequence_that_run_one_after_the_other_are_in_order(story: Story) -> None:
+    _in_line(story)
+    assert story.verdict().crossed == []
+
+
+def test_two_jobs_of_a_sequence_at_once_are_found(story: Story) -> None:
+    _in_line(story, at=1.5)
+    assert f"01SECOND beside {ID}" in story.verdict().crossed
+
+
+def test_a_job_that_ran_before_an_earlier_one_of_its_sequence_is_found(story: Story) -> None:
+    _in_line(story, at=0.1)
+    assert story.verdict().crossed == [f"01SECOND before {ID}"]
+
+
+def test_a_job_that_runs_between_two_attempts_of_an_earlier_one_is_found(story: Story) -> None:
+    story.note("start", 0.2, pod=OTHER, token=0)
+    story.note("fail", 0.3, pod=OTHER, token=0)
+    _in_line(story, at=0.4)
+    assert story.verdict().crossed == [f"01SECOND before {ID}"]
+
+
+def test_a_job_that_may_come_late_is_passed_and_still_runs_beside_no_other(story: Story) -> None:
+    _in_line(story, at=0.1)
+    story.record.sendings[ID].may_come_late = True
+    assert story.verdict().crossed == []
+    story.note("start", 1.5, pod=OTHER, job_id="01THIRD")
+    story.note("end", 1.6, pod=OTHER, job_id="01THIRD")
+    story.record.sendings[JobId("01THIRD")] = Sending(BEGIN, BEGIN, line="k")
+    assert story.verdict().crossed == [f"01THIRD beside {ID}"]
+
+
+@pytest.mark.parametrize("frozen", [POD, OTHER])
+def test_runs_of_a_frozen_process_do_not_count_toward_a_sequence(story: Story, frozen: int) -> None:
+    _in_line(story, at=1.5)
+    story.record.frozen.add(frozen)
+    assert story.verdict().crossed == []
+
+
+def test_a_job_of_a_sequence_in_a_killed_process_counts_until_its_death(story: Story) -> None:
+    _in_line(story, at=2.5)
+    story.note("start", 0.1, pod=13, token=0)
+    story.record.kills[13] = BEGIN + int(2.7 * SECOND)
+    assert f"01SECOND beside {ID}" in story.verdict().crossed

@@ -42,7 +42,7 @@ async def test_whatever_is_done_to_pods_and_store_no_promise_is_broken(
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if f"limits-{name}" in STORES])
-async def test_no_key_passes_its_limit_and_none_with_work_is_left_idle(
+async def test_no_key_passes_its_limit_or_is_left_idle_and_no_job_is_out_of_sequence(
     backend: str, tmp_path: Path
 ) -> None:
     print(f"FORGE_CHAOS_SEED={SEED}")
@@ -51,9 +51,10 @@ async def test_no_key_passes_its_limit_and_none_with_work_is_left_idle(
     outcome = await run(plan, tmp_path, print)
 
     told = outcome.recorded
-    assert (told.passed, told.idle) == ([], [])
+    assert (told.passed, told.idle, told.crossed) == ([], [], [])
     verdict = judge(outcome.record, outcome.ledger, outcome.stored, outcome.counters, outcome.known)
     assert verdict.is_good, verdict
     assert told.full > 0, "no key was ever full: nothing was tried"
+    assert told.members > 0, "no job of a sequence was claimed: nothing was tried"
     limited = sum(bool(sending.permit) for sending in outcome.record.sendings.values())
     assert backend == "redis" or told.claims >= limited

@@ -16,7 +16,7 @@ from pathlib import Path
 def note(path: str | Path, event: str, job_id: str, attempt: int, token: int) -> None:
     """Append one line: what happened to which run, where and when.
 
-    :param event: ``start``, ``end``, or ``cut``: the handler was stopped from outside
+    :param event: ``start``, ``end``, ``fail``, or ``cut``: the handler was stopped from outside
     """
     clocks = f"{time.monotonic_ns()} {time.time_ns()}"
     line = f"{event} {job_id} {attempt} {token} {os.getpid()} {clocks}\n"
@@ -33,6 +33,7 @@ class Run:
 
     :ivar ended_ns: None when the handler never noted an end
     :ivar cut_ns: when the run was stopped from outside. None when the handler never noted that
+    :ivar failed_ns: when the handler raised. None when the handler never noted that
     :ivar wall_ms: the start on the wall clock, to be compared with the record in a store
     """
 
@@ -44,11 +45,12 @@ class Run:
     wall_ms: float
     ended_ns: int | None = None
     cut_ns: int | None = None
+    failed_ns: int | None = None
 
     @property
     def over_ns(self) -> int | None:
-        """Return when the handler was left, by an end or a cut. None when neither was noted."""
-        return self.cut_ns if self.ended_ns is None else self.ended_ns
+        """Return when the handler was left, in any way. None when that was not noted."""
+        return self.ended_ns or self.failed_ns or self.cut_ns
 
 
 class Ledger:
@@ -99,6 +101,8 @@ class Ledger:
         elif event == "end":
             self._by_key[key].ended_ns = int(at)
             self._ended.add(job_id)
+        elif event == "fail":
+            self._by_key[key].failed_ns = int(at)
         else:
             self._by_key[key].cut_ns = int(at)
 
