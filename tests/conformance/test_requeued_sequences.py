@@ -6,6 +6,7 @@ from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
+from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import dead, done, enqueue_one, finish, get_job, new_job, only, run_one
 from tests.support.lines import claim_due, edges_of, in_line, order_of, tell
@@ -104,6 +105,41 @@ async def test_one_that_is_waited_for_keeps_its_place_before_another_that_does_n
     assert await claim_due(storage, lease) == []
     await storage.jobs.requeue(only(head[0]))
     assert await order_of(storage, lease) == [*head, *behind, *passed]
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_one_that_came_last_waits_again_for_those_that_it_had_passed(
+    storage: Storage, lease: PodLease, how: str
+) -> None:
+    line = await in_line(storage, 3)
+    [head] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(line[1]))
+    await tell(storage)
+    await storage.jobs.requeue(only(line[1]))
+    await getattr(storage.jobs, how)(only(line[2]))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [line[1]]
+
+
+async def test_one_that_came_last_waits_through_those_that_it_had_passed_and_that_ended_since(
+    storage: Storage, lease: PodLease
+) -> None:
+    _, second, third, fourth = await in_line(storage, 4)
+    [head] = await claim_due(storage, lease)
+    for job_id in (second, third, fourth):
+        await storage.jobs.cancel(only(job_id))
+        await tell(storage)
+        if job_id == second:
+            await storage.jobs.requeue(only(second))
+    for job_id in (fourth, third):
+        await storage.jobs.requeue(only(job_id))
+    await storage.jobs.cancel(only(second, fourth))
+    news = [each for each in await storage.jobs.handovers(100) if each.child_id == third]
+    await storage.jobs.deliver([delivery(each) for each in news])
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [third]
 
 
 async def test_the_next_one_is_not_released_beside_a_requeued_head(

@@ -11,6 +11,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import After, JobStatus, Line, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueSettings, Retention
+from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     QUEUE,
@@ -164,6 +165,17 @@ async def test_a_job_deleted_before_its_cancel_is_handed_over_lets_none_overtake
     assert await claim_due(storage, lease) == []
     await finish(storage, head, done())
     assert await order_of(storage, lease) == [line[2]]
+
+
+async def test_a_deleted_job_inherits_no_place(storage: Storage, lease: PodLease) -> None:
+    # What the store holds is looked over after the test.
+    line = await in_line(storage, 3)
+    await claim_due(storage, lease)
+    await storage.jobs.cancel(only(line[1]))
+    news = await storage.jobs.handovers(100)
+    await storage.jobs.delete(only(line[2]))
+    await storage.jobs.deliver([delivery(each) for each in news])
+    assert [each.id for each in (await storage.jobs.kin([line[0]]))[line[0]].children] == [line[1]]
 
 
 async def test_a_job_removed_before_its_cancel_is_handed_over_lets_none_overtake(

@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _TESTS = (
     "tests/conformance/test_sequences.py",
     "tests/conformance/test_requeued_sequences.py",
+    "tests/conformance/test_sequence_walks.py",
 )
 _SQL = "forge_jobs/storage/sql/jobs/"
 _LUA = "forge_jobs/storage/redis/lua/"
@@ -73,7 +74,42 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "  no_longer_held(base, id)\n",
         "",
     ),
-    _sql("a cancelled job lets the next overtake", "deliveries", "    inherit(tx, taken)\n", ""),
+    _sql(
+        "a cancelled job lets the next overtake",
+        "deliveries",
+        "    inherit(tx, [one for one in taken if one.handover.child_id in children])\n",
+        "",
+    ),
+    _sql(
+        "a removed job inherits edges",
+        "deliveries",
+        "inherit(tx, [one for one in taken if one.handover.child_id in children])",
+        "inherit(tx, taken)",
+    ),
+    _sql(
+        "an inherited edge that has settled stays so",
+        "sequences/lines",
+        "    if not is_open and found",
+        "    if False and found",
+    ),
+    _sql(
+        "an inherited edge to a job that has ended stays settled",
+        "sequences/lines",
+        "found is not None and status is not JobStatus.DONE:",
+        "found is not None and not has_ended:",
+    ),
+    _redis(
+        "an inherited edge that has settled stays so",
+        "lib/jobs/children/inheriting",
+        "(not state or status and status ~= 'done')",
+        "not state",
+    ),
+    _redis(
+        "an inherited edge to a job that has ended stays settled",
+        "lib/jobs/children/inheriting",
+        "status ~= 'done')",
+        "not ENDED[status])",
+    ),
     _sql(
         "jobs of a call do not wait for each other",
         "sequences/lines",

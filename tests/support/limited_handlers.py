@@ -41,7 +41,7 @@ async def free(ctx: JobContext, ledger: str, seconds: float, key: str) -> int:
 
 
 Fails = Literal["", "once", "for good"]
-"""What a handler of a sequence does in its first run: succeed, fail, or end as dead."""
+"""The end of the first run of a handler of a sequence: a success, a failure, or death."""
 
 
 async def _lined(ctx: JobContext, ledger: str, seconds: float, fails: Fails) -> int:

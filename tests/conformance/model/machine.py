@@ -21,6 +21,7 @@ from tests.conformance.model.rules.deletions import Deletions
 from tests.conformance.model.rules.letters import Letters
 from tests.conformance.model.rules.limits import Limits
 from tests.conformance.model.rules.requests import Requests
+from tests.conformance.model.rules.sequences import Sequences
 from tests.conformance.model.rules.strikes import Strikes
 from tests.conformance.model.rules.telling import Telling
 
@@ -42,7 +43,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, Letters, Telling, Callers, Requests, Limits, Strikes):
+class StoreMachine(Sequences, Deletions, Letters, Telling, Callers, Requests, Limits, Strikes):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:

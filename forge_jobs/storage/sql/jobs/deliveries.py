@@ -101,7 +101,7 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     # keeps locked stay.
     children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
     taken = _take(tx, [one for one in deliveries if one.handover.child_id not in children.kept])
-    inherit(tx, taken)
+    inherit(tx, [one for one in taken if one.handover.child_id in children])
     moved = _move_edges(tx, [one for one in taken if one.handover.child_id in children])
     applied = 0
     cancelled: dict[str, None] = {}

@@ -8,6 +8,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 from tests.conformance.model.reference.ends import add_handover, end_waiting, settle_if_last
+from tests.conformance.model.reference.lines import inherit
 from tests.conformance.model.reference.state import TOLD, Edge, World
 
 
@@ -35,6 +36,7 @@ def _deliver(world: World, delivery: Delivery) -> bool:
     if not _can_be_told(world, news):
         return False
     child = world.jobs[news.child_id]
+    inherit(world, news)
     child.edges[news.parent_id].hear(delivery.edge)
     if child.status is not JobStatus.BLOCKED:
         return False

@@ -14,9 +14,20 @@ from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, Hold, JobStatus,
 from forge_jobs.model.transitions import struck_record
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, length
 from tests.conformance.model.reference.ends import add_handover, end_waiting
+from tests.conformance.model.reference.lines import join
 from tests.conformance.model.reference.state import REPLACED, TOLD, ZERO, Edge, ModelJob, World
 
-_CHANGED = ("jobs", "queues", "counts", "handovers", "windows", "replacements", "forgotten")
+_CHANGED = (
+    "jobs",
+    "queues",
+    "counts",
+    "handovers",
+    "windows",
+    "replacements",
+    "forgotten",
+    "members",
+    "last",
+)
 
 
 def enqueue(world: World, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
@@ -175,7 +186,7 @@ class _Call:
 
     def _store(self, request: NewJob) -> EnqueueOutcome:
         world = self._world
-        parents = self._parents(request)
+        parents = join(world, request) | self._parents(request)
         world.declare(request.queue)
         world.count(request.queue, Cause.ENQUEUED)
         self._written.add(request.id)

@@ -10,7 +10,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Hold, JobStatus
 from forge_jobs.model.queues import LinePlace, QueueCounts, Retention
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
-from tests.conformance.model.reference import failures
+from tests.conformance.model.reference import failures, lines
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
 from tests.conformance.model.reference.state import (
     CUT,
@@ -95,6 +95,7 @@ def delete(world: World, job: ModelJob) -> Refusal | bool:
 def remove(world: World, job: ModelJob) -> None:
     """Remove a job. Children that still wait learn how the job ended, or that no end will come."""
     status = job.status if job.is_finished else JobStatus.CANCELLED
+    lines.leave(world, job)
     tell_children(world, job.id, status, removed=True)
     world.remove(job)
 
@@ -114,6 +115,7 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
         return Refusal.KEY_TAKEN
     if any(_again(world, parent, edge) is None for parent, edge in job.edges.items()):
         return Refusal.PARENT_FAILED
+    world.places[job.id] = lines.find_place(world, job)
     job.status, job.cause, job.due_at = JobStatus.PENDING, Cause.REQUEUED, world.now
     job.attempt = job.crashes = job.snoozes = 0
     job.snoozed_since = None
@@ -150,6 +152,7 @@ def restorer(world: World) -> Verb:
             refused = Refusal.CHILDREN_KNOW
         if refused is not None:
             return refused
+        world.places[job.id] = lines.find_place(world, job)
         job.status, job.cause = JobStatus.PENDING, Cause.RESTORED
         job.cancel_requested, job.finished_at, job.hold = False, None, None
         job.may_be_held = False
@@ -200,6 +203,9 @@ def requeue_all(
                 child.edges[parent_id].link = LIVE
     for job_id in outcome.changed:
         _relink(world, world.jobs[job_id])
+    for job_id in outcome.changed:
+        if place := world.places.pop(job_id):
+            lines.take_place(world, world.jobs[job_id], place)
     return outcome
 
 
@@ -321,13 +327,7 @@ def expire(world: World) -> int:
 
 def cleanup(world: World, limit: int, kept: Kept) -> None:
     """Of the jobs that are no longer kept at most ``limit`` go, queue by queue."""
-    overdue = [
-        entry
-        for queue in sorted(world.queues.values(), key=lambda each: each.name)
-        for status in (JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED)
-        for entry in sorted(_overdue(world, queue.name, status, queue.settings.retention))
-    ]
-    for _, job_id in overdue[:limit]:
+    for job_id in overdue(world)[:limit]:
         remove(world, world.jobs[job_id])
     for job in world.jobs.values():
         if job.result_expires_at is not None and job.result_expires_at <= world.now:
@@ -341,6 +341,16 @@ def cleanup(world: World, limit: int, kept: Kept) -> None:
     world.flows = [each for each in world.flows if each.minute > minutes]
     world.failures = failures.kept_from(world.failures, world.now - kept.errors)
     world.gauges = {key: each for key, each in world.gauges.items() if key[0] > before}
+
+
+def overdue(world: World) -> list[JobId]:
+    """Return the jobs that are no longer kept, in the order in which they go."""
+    return [
+        job_id
+        for queue in sorted(world.queues.values(), key=lambda each: each.name)
+        for status in (JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED)
+        for _, job_id in sorted(_overdue(world, queue.name, status, queue.settings.retention))
+    ]
 
 
 def _overdue(

@@ -2,8 +2,10 @@
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.edges import EdgeState
@@ -201,6 +203,23 @@ class ModelJob:
         )
 
 
+class Member(NamedTuple):
+    """The sequence of a job, and what follows a failure of the one before."""
+
+    line: tuple[str, str]
+    on_failure: str
+
+
+class Place(NamedTuple):
+    """The jobs that one which comes back waits for.
+
+    :ivar is_new: the job has left the place that it had, and comes last
+    """
+
+    after: Collection[JobId]
+    is_new: bool
+
+
 @dataclass
 class ModelPod:
     """A registered pod. ``slots``: the declared queues, none of them granted at first."""
@@ -284,6 +303,12 @@ class World:
     events: list[TimelineEvent] = field(default_factory=list)
     windows: dict[tuple[str, str], tuple[JobId, datetime, datetime]] = field(default_factory=dict)
     """The job that opened the window of a queue and key, and when the window began and ends."""
+    members: dict[JobId, Member] = field(default_factory=dict)
+    """The stored jobs of sequences."""
+    last: dict[tuple[str, str], JobId] = field(default_factory=dict)
+    """The last job of each sequence, by the queue and the key, as long as that job is stored."""
+    places: dict[JobId, Place | None] = field(default_factory=dict)
+    """Found for the jobs that the call lets wait again."""
     replacements: dict[JobId, tuple[JobId, datetime]] = field(default_factory=dict)
     """Requests, the jobs that have their content, and until when this is known."""
     accepted: int = 0

@@ -35,7 +35,7 @@ AGAIN = REVIVALS["again"]
 class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
     @rule(name=queue, how=ending)
     def zombie(self, name: str, how: str) -> None:
-        """Freeze a pod, let others revive and claim its jobs, then let the pod end them, twice."""
+        """Freeze a pod, let others revive and claim the jobs, then let the pod end them, twice."""
         self.stock(name)
         frozen_pod = self.new_pod()
         frozen = self.take(name, frozen_pod, 2, 2)
@@ -105,7 +105,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue, how=st.sampled_from(["dead", "failed at once", "done"]))
     def unique_storm(self, name: str, how: str) -> None:
-        """Free one key, take it again, and ask for the key by a requeue."""
+        """Free one key, take that key again, and ask for the key by a requeue."""
 
         def keyed() -> None:
             self.put_in([self.new_request(name, unique=Unique("a")) for _ in range(2)])
@@ -152,7 +152,7 @@ class SharingAdversaries(Pods, Producers, Workers, Children, Coordination, Sched
 
     @rule()
     def leader_freeze(self) -> None:
-        """Let a leader sleep past its lease and another lead. Then the first one goes on."""
+        """Let a leader sleep past the lease and another lead. Then the first one goes on."""
         old, new = self.new_pod(), self.new_pod()
         standing = self.lead_as(old.host_id)
         if standing.host_id != old.host_id:

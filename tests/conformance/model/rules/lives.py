@@ -81,7 +81,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, workers=st.integers(0, 1), asked=st.booleans())
     def hand_back(self, name: str, workers: int, asked: bool) -> None:
-        """Expect that a released job keeps its place, and has a new token the next time."""
+        """Expect that a released job keeps the place, and has a new token the next time."""
         self._plain(name, 2)
         lease = self.new_pod()
         claims = self.take(name, lease, 2, workers)

@@ -99,7 +99,11 @@ class Producers(Program):
     def enqueue_again(self, which: list[int]) -> None:
         """Repeat an enqueue: the reply was lost, or the job was deleted since and is new."""
         again = [self.pick(self.requests, number) for number in which]
-        self.put_in([each for each in again if not each.after])
+        self.put_in([each for each in again if not each.after and not self._is_gone(each)])
+
+    def _is_gone(self, request: NewJob) -> bool:
+        """Return whether a job of a sequence was removed. Others may still wait for the end."""
+        return request.sequence is not None and request.id not in self.world.jobs
 
     @precondition(lambda self: self.requests)
     @rule(which=index)
@@ -117,17 +121,22 @@ class Producers(Program):
         """Enqueue a child of known jobs and of a new one in the same call, in either queue."""
         with_it = self.new_request("q", unique=Unique(key) if key else None)
         known = {self.pick(self.requests, number).id for number in parents}
-        after = [After(each, fails) for each in sorted(known & self.world.jobs.keys())]
+        alone = self.world.jobs.keys() - self.world.members.keys()
+        after = [After(each, fails) for each in sorted(known & alone)]
         child = self.new_request(name, **fields, after=(After(with_it.id, fails), *after))
         self.put_in([with_it, child])
 
     @precondition(lambda self: self.requests)
     @rule(which=index, parents=few, fails=on_failure)
     def await_also(self, which: int, parents: list[int], fails: Any) -> None:
-        """Let a job wait for further ones, which wait for none themselves: there is no circle."""
+        """Let a job wait for further ones, which wait for none themselves: there is no circle.
+
+        One of a sequence may come to wait later.
+        """
         child = self.pick(self.requests, which).id
         found = {self.pick(self.requests, number).id for number in parents} - {child}
         jobs = self.world.jobs
+        found -= self.world.members.keys()
         free = [each for each in sorted(found) if each not in jobs or not jobs[each].edges]
         self.do("jobs.await_also", child, [After(each, fails) for each in free])
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from forge_jobs.model.edges import OF_SEQUENCES, WAITING
+from forge_jobs.model.edges import OF_SEQUENCES, WAITING, EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
@@ -59,6 +59,15 @@ _NAMED_LAST = (
     .order_by(sequences.c.line)
 )
 _INSERT_HANDOVERS = insert(handovers)
+_OPEN_AGAIN = (
+    update(edges)
+    .where(
+        edges.c.child_id == bindparam("child"),
+        edges.c.parent_id == bindparam("parent"),
+        edges.c.state == EdgeState.SETTLED.value,
+    )
+    .values(state=EdgeState.OPEN.value, link=bindparam("to"))
+)
 
 
 def in_line(tx: Tx, requests: Sequence[NewJob]) -> list[NewJob]:
@@ -208,8 +217,12 @@ def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | Non
     has_ended = status in TERMINAL
     pair = {"child_id": child_id, "parent_id": parent, "on_failure": on_failure}
     edge = {**pair, "child_queue": queue, "link": TOLD if has_ended else LIVE}
-    is_new = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
-    if is_new and has_ended:
+    is_open = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
+    if not is_open and found is not None and status is not JobStatus.DONE:
+        # The child had come last, and so left its place behind this parent.
+        again = {"child": child_id, "parent": parent, "to": edge["link"]}
+        is_open = tx.execute(_OPEN_AGAIN, again).rowcount
+    if is_open and has_ended:
         news = {**pair, "queue": queue, "parent_status": status.value}
         tx.execute(_INSERT_HANDOVERS, news)
         tx.wake_handover()

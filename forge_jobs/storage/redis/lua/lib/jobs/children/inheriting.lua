@@ -19,10 +19,13 @@ local function before_in_line(base, id)
   return found
 end
 
+-- An edge that has settled opens again: the job had come last, and so left its place behind that parent.
 local function come_after(base, job, parents, policy)
   for _, before in ipairs(parents) do
-    if before ~= job.id and not read_edge(base, job.id, before) then
-      write_edge(base, job.id, before, 'open', policy, 0)
+    local state, of, seq = read_edge(base, job.id, before)
+    local status = state == 'settled' and redis.call('HGET', base .. ':j:' .. before, 'status')
+    if before ~= job.id and (not state or status and status ~= 'done') then
+      write_edge(base, job.id, before, 'open', of or policy, seq or 0)
       if job.status == 'blocked' then
         redis.call('HINCRBY', base .. ':j:' .. job.id, 'waits', 1)
       end
@@ -31,8 +34,7 @@ local function come_after(base, job, parents, policy)
   end
 end
 
--- The child comes to wait for what the parent waited for. Otherwise a cancelled job in the middle would let
--- the next one overtake those before.
+-- The child comes to wait for what the parent waited for, so that none overtakes those before.
 local function inherit(base, job, parent, policy)
   if OF_SEQUENCES[policy] then
     come_after(base, job, before_in_line(base, parent), policy)

@@ -1,0 +1,142 @@
+"""Sequences: which job of a key comes after which, also when one is removed or comes back."""
+
+from collections.abc import Callable, Iterable
+
+from forge_jobs.model.edges import OF_SEQUENCES, EdgeState
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobStatus, NewJob
+from forge_jobs.model.transitions import Handover
+from tests.conformance.model.reference.ends import add_handover
+from tests.conformance.model.reference.state import (
+    CUT,
+    LIVE,
+    TOLD,
+    Edge,
+    Member,
+    ModelJob,
+    Place,
+    World,
+)
+
+
+def join(world: World, request: NewJob) -> dict[JobId, str]:
+    """Make a new job the last of its sequence, and return the jobs to wait for by that."""
+    if request.sequence is None:
+        return {}
+    line = (request.queue, request.sequence.key)
+    last = world.jobs.get(world.last.get(line, JobId("")))
+    world.members[request.id] = Member(line, request.sequence.on_failure)
+    world.last[line] = request.id
+    if last is None or last.status is JobStatus.DONE:
+        return {}
+    return {last.id: request.sequence.on_failure}
+
+
+def leave(world: World, job: ModelJob) -> None:
+    """Take a job that is being removed out of its sequence. Those behind keep their places."""
+    member = world.members.pop(job.id, None)
+    if member is None:
+        return
+    before = [each for each in _waited_for(job) if each in world.jobs]
+    for child, edge in _behind(world, job.id):
+        if edge.on_failure in OF_SEQUENCES:
+            _come_after(world, child, before, edge.on_failure)
+    if world.last[member.line] == job.id:
+        del world.last[member.line]
+        if before:
+            passed = {each for one in before for each in _waited_for(world.jobs[one])}
+            world.last[member.line] = max(set(before) - passed)
+
+
+def inherit(world: World, news: Handover) -> None:
+    """Let a child wait for what the parent waited for, when that one ended without success."""
+    parent = world.jobs.get(news.parent_id)
+    if parent is not None and news.on_failure in OF_SEQUENCES:
+        before = [each for each in _waited_for(parent) if each != news.child_id]
+        _come_after(world, world.jobs[news.child_id], before, news.on_failure)
+
+
+def _come_after(world: World, child: ModelJob, parents: Iterable[JobId], on_failure: str) -> None:
+    for parent_id in sorted(set(parents)):
+        parent, edge = world.jobs.get(parent_id), child.edges.get(parent_id)
+        status = JobStatus.CANCELLED if parent is None else parent.status
+        is_over = parent is None or status is JobStatus.DONE
+        if edge is not None and (edge.state.waits or is_over):
+            continue
+        # A settled one opens again: the child had left its place behind the parent.
+        child.edges[parent_id] = Edge(edge.on_failure if edge else on_failure)
+        if parent is None or parent.is_finished:
+            child.edges[parent_id].link = TOLD
+            add_handover(world, child, parent_id, status)
+
+
+def find_place(world: World, job: ModelJob) -> Place | None:
+    """Return the place of a job that has ended and comes back. None for a job of no sequence."""
+    member = world.members.get(job.id)
+    if member is None or not job.is_finished:
+        return None
+    last = world.last.setdefault(member.line, job.id)
+
+    def children(one: JobId) -> list[JobId]:
+        return [each.id for each, _ in _behind(world, one)]
+
+    def parents(one: JobId) -> list[JobId]:
+        return _waited_for(world.jobs[one])
+
+    stays = last == job.id or bool(_first_active(world, children(job.id), children))
+    after = _first_active(world, parents(job.id) if stays else [last], parents)
+    if not stays:
+        world.last[member.line] = job.id
+    return Place(after - {job.id}, is_new=not stays)
+
+
+def take_place(world: World, job: ModelJob, place: Place) -> None:
+    """Let a job wait at its place. None behind is held any more."""
+    for _, edge in _behind(world, job.id):
+        if edge.state is EdgeState.HELD and edge.on_failure in OF_SEQUENCES:
+            edge.state = EdgeState.OPEN
+    if place.is_new:
+        for parent in _waited_for(job):
+            job.edges[parent].state, job.edges[parent].link = EdgeState.SETTLED, CUT
+    for parent in place.after:
+        edge = job.edges.setdefault(parent, Edge(world.members[job.id].on_failure))
+        edge.state, edge.link = EdgeState.OPEN, LIVE
+    waits = any(edge.state.waits for edge in job.edges.values())
+    job.status = JobStatus.BLOCKED if waits else JobStatus.PENDING
+
+
+def _waited_for(job: ModelJob) -> list[JobId]:
+    """Return the jobs of the sequence that a job waits for, or waited for at the end."""
+    return [
+        parent
+        for parent, edge in job.edges.items()
+        if edge.state.waits and edge.on_failure in OF_SEQUENCES
+    ]
+
+
+def _behind(world: World, job_id: JobId) -> list[tuple[ModelJob, Edge]]:
+    """Return the jobs of sequences that wait for a job."""
+    return [
+        (each, each.edges[job_id])
+        for each in world.jobs.values()
+        if each.id in world.members and job_id in each.edges and each.edges[job_id].state.waits
+    ]
+
+
+def _first_active(
+    world: World, starts: Iterable[JobId], ways: Callable[[JobId], Iterable[JobId]]
+) -> set[JobId]:
+    """Return the first jobs from there on that have yet to end."""
+    found: set[JobId] = set()
+    seen: set[JobId] = set()
+    ahead = list(starts)
+    while ahead:
+        job_id = ahead.pop()
+        if job_id in seen or job_id not in world.jobs:
+            continue
+        seen.add(job_id)
+        if world.jobs[job_id].is_finished:
+            ahead += ways(job_id)
+        else:
+            found.add(job_id)
+    return found
