@@ -16,6 +16,8 @@ from redis.backoff import NoBackoff
 from tests.support import servers
 
 _RUN = f"forge-test-{secrets.token_hex(4)}"
+_LONGEST_LOOK_S = 60
+"""A look at all keys of a test is one script, also of a test of 100,000 jobs."""
 _made: dict[tuple[str, Path], str] = {}
 _FORGET = """
 local cursor = "0"
@@ -52,9 +54,9 @@ def looker_of(backend: str) -> "SyncRedis | SyncCluster":
     url = _server(backend).replace("+cluster", "")
     made: SyncRedis | SyncCluster
     if backend == "redis":
-        made = SyncRedis.from_url(url)
+        made = SyncRedis.from_url(url, socket_timeout=_LONGEST_LOOK_S)
     else:
-        made = SyncCluster.from_url(url.partition(",")[0])
+        made = SyncCluster.from_url(url.partition(",")[0], socket_timeout=_LONGEST_LOOK_S)
     atexit.register(made.close)
     return made
 
