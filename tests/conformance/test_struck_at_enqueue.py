@@ -8,6 +8,7 @@ from msgspec import structs
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, Hold, JobStatus, Line, NewJob, Unique
+from forge_jobs.model.looks import MOST_MARKS, JobsAsked
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.strikes import Effect, Strike, StrikeRule, Struck, mark_of, struck_by
 from forge_jobs.model.transitions import Delivery
@@ -212,3 +213,42 @@ async def test_an_expiry_ends_a_job_that_is_held_from_the_first(
     await storage.jobs.expire(10)
     assert (await get_job(storage, job.id)).cause is Cause.EXPIRED
     assert await storage.jobs.release_struck([], 10) == 0
+
+
+async def test_a_look_says_how_many_jobs_each_strike_holds_and_since_when(
+    storage: Storage, clock: ManualClock
+) -> None:
+    asked = JobsAsked(struck=(QUEUE, "other"))
+    assert (await storage.jobs.look(asked)).struck == ()
+    begun = clock.now()
+    await store(storage, new_job(struck=HELD, queue="other"), new_job(), new_job(struck=CANCELLED))
+    clock.advance(SECOND)
+    await store(storage, new_job(struck=HELD), new_job(struck=HELD, priority=-5, delay=SECOND))
+    await store(storage, new_job(struck=Struck("0" * 16 + " a")))
+    found = (await storage.jobs.look(asked)).struck
+    assert [(line.mark, line.queue, line.jobs, line.oldest_due_at) for line in found] == [
+        ("0" * 16 + " a", QUEUE, 1, begun + SECOND),
+        (HELD.mark, QUEUE, 2, begun + SECOND),
+        (HELD.mark, "other", 1, begun),
+    ]
+    assert (await storage.jobs.look(JobsAsked())).struck == ()
+    await storage.jobs.release_struck([], 10)
+    assert (await storage.jobs.look(asked)).struck == ()
+
+
+async def test_a_look_names_a_bounded_number_of_strikes(storage: Storage) -> None:
+    marks = [f"{number:016x} s" for number in range(MOST_MARKS + 1)]
+    await store(storage, *(new_job(struck=Struck(mark)) for mark in reversed(marks)))
+    found = (await storage.jobs.look(JobsAsked(struck=(QUEUE,)))).struck
+    assert [line.mark for line in found] == marks[:MOST_MARKS]
+
+
+async def test_a_look_at_the_fleet_says_whether_there_are_strikes(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.cron.lead(lease.host_id, HOUR)
+    assert not (await storage.cron.look()).may_strike
+    await storage.config.put_strike("no mail", StrikeRule(kind="mail"), "ada")
+    assert (await storage.cron.look()).may_strike
+    await storage.config.lift_strike("no mail")
+    assert not (await storage.cron.look()).may_strike

@@ -8,6 +8,7 @@ _POD = "tests/runtime/test_strikes.py::test_"
 _HELD = "tests/conformance/test_struck_jobs.py::test_"
 _LEADER = "tests/runtime/test_struck_jobs.py::test_"
 _NEW = "tests/conformance/test_struck_at_enqueue.py::test_"
+_DRILLS = "tests/problems/test_real_drills.py::test_"
 _CLIENT = "tests/runtime/test_struck_at_enqueue.py::test_"
 
 
@@ -283,5 +284,56 @@ STRIKE_BUGS = [
         "if self.known_strikes.is_due or are_struck(",
         "if not (",
         f"{_CLIENT}a_blocking_client_judges_also_in_a_transaction",
+    ),
+    _bug(
+        "each reading of problems searches for struck jobs",
+        "storage/sql/cron/store.py",
+        "may_strike=row is None or bool(row.strikes)",
+        "may_strike=True",
+        f"{_NEW}a_look_at_the_fleet_says_whether_there_are_strikes",
+    ),
+    _bug(
+        "on redis each reading of problems searches for struck jobs",
+        "storage/redis/cron/store.py",
+        "may_strike=strikes > 0",
+        "may_strike=True",
+        f"{_NEW}a_look_at_the_fleet_says_whether_there_are_strikes",
+        "redis",
+    ),
+    _bug(
+        "the newest held job tells since when a strike holds jobs",
+        "storage/sql/jobs/struck/__init__.py",
+        "func.min(_FIRST.c.run_at)",
+        "func.max(_FIRST.c.run_at)",
+        f"{_NEW}a_look_says_how_many_jobs_each_strike_holds_and_since_when",
+    ),
+    _bug(
+        "on redis the first held job tells since when a strike holds jobs",
+        "storage/redis/lua/jobs/struck/struck_lines.lua",
+        "math.min(oldest or due, due)",
+        "oldest or due",
+        f"{_NEW}a_look_says_how_many_jobs_each_strike_holds_and_since_when",
+        "redis",
+    ),
+    _bug(
+        "a look reads the jobs of every strike",
+        "storage/sql/jobs/struck/__init__.py",
+        "islice(_marks(tx), MOST_MARKS)",
+        "_marks(tx)",
+        f"{_NEW}a_look_names_a_bounded_number_of_strikes",
+    ),
+    _bug(
+        "struck jobs are no problem",
+        "operating/snapshots/reading.py",
+        "        struck=jobs.struck,\n",
+        "",
+        f"{_DRILLS}a_struck_kind",
+    ),
+    _bug(
+        "a scrape forgets struck jobs",
+        "operating/metrics/exposition.py",
+        "        yield self._struck()\n",
+        "",
+        "tests/operating/test_metrics.py::test_jobs_that_strikes_hold_are_counted_by_strike",
     ),
 ]

@@ -16,6 +16,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.model.series import FlowSample
+from forge_jobs.model.strikes import StrikeRule, struck_by
 from forge_jobs.operating.metrics.exposition import exposition
 from forge_jobs.operating.metrics.reading import Scraper
 from forge_jobs.operating.snapshots.shared import Reader
@@ -23,7 +24,7 @@ from forge_jobs.policy.judgement.problems.problem import Code, Problem, Severity
 from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS
-from tests.support.factories import deaf_gauges, enqueue_one, register
+from tests.support.factories import QUEUE, deaf_gauges, enqueue_one, new_job, register
 from tests.support.faulty import Faults, faulty
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +100,14 @@ async def test_problems_are_counted_by_code_and_severity(sqlite_storage: Storage
     scrape = await Scraper(Reader(sqlite_storage)).read()
     text = exposition(structs.replace(scrape, problems=(problem, problem))).decode()
     assert 'forge_jobs_problems{code="paused_with_work",severity="notice"} 2.0' in text
+
+
+async def test_jobs_that_strikes_hold_are_counted_by_strike(storage: Storage) -> None:
+    await storage.config.put_strike("no mail", StrikeRule(kind="mail"), "ada")
+    [strike] = await storage.config.strikes()
+    await storage.jobs.enqueue([new_job(struck=struck_by(strike)) for _ in range(3)])
+    found = await scraped(storage)
+    assert found["forge_jobs_struck_jobs", (("queue", QUEUE), ("strike", "no mail"))] == 3
 
 
 async def test_hostile_names_are_text(storage: Storage) -> None:

@@ -17,7 +17,7 @@ from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.operating.access import ALL, Actor
 from forge_jobs.operating.snapshots.reading import read_snapshot
@@ -29,7 +29,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from tests.support.drills import asked
 from tests.support.outboxes import write_down
-from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings
+from tests.support.runtimes import QUEUE, a_runtime, ended, job_because, job_when, quick_settings
 from tests.support.waiting import wait_until
 from tests.web.conftest import client_of
 
@@ -132,6 +132,30 @@ async def test_failures_in_a_burst(storage: Storage) -> None:
         assert "OSError" in problem.evidence
         assert (problem.about, problem.queue) == ("broken", QUEUE)
         await asked(caller, "POST", f"/queues/{QUEUE}/pause")
+
+
+async def test_a_struck_kind(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("mail", queue=QUEUE)
+    async def mail() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle, caller_of(storage) as caller:
+        before = await storage.cron.now()
+        rule = {"kind": "mail", "where": "", "effect": "hold", "reason": "the provider is down"}
+        await asked(caller, "PUT", "/strikes/no%20mail", rule)
+        ids = [(await handle.enqueue(mail.request())).job_id for _ in range(3)]
+        for each in ids:
+            await job_because(storage, each, Cause.STRUCK)
+        problem = await seen(storage, Code.STRUCK_WITH_WORK)
+        assert began(problem, before, await storage.cron.now())
+        assert (problem.about, problem.queue, problem.jobs) == ("no mail", QUEUE, 3)
+        assert "The strike was set by ada: the provider is down" in problem.why
+        assert problem.command == "forge-jobs strikes lift 'no mail'"
+        await asked(caller, "DELETE", "/strikes/no%20mail")
+        for each in ids:
+            assert (await ended(storage, each)).status is JobStatus.DONE
+        await gone(storage, Code.STRUCK_WITH_WORK)
 
 
 async def test_a_kind_that_no_pod_knows(storage: Storage) -> None:

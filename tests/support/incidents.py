@@ -15,6 +15,7 @@ from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.queues import CooldownPolicy, QueueChange, RateLimit
 from forge_jobs.model.schedules import Firing
 from forge_jobs.model.series import Depth
+from forge_jobs.model.strikes import StrikeRule, struck_by
 from forge_jobs.model.transitions import Cooldown, Transition
 from forge_jobs.policy.judgement.problems.problem import Code
 from forge_jobs.runtime.passes.cleanup import hand_over_once
@@ -31,6 +32,7 @@ from tests.support.factories import (
     done,
     enqueue_one,
     finish,
+    new_job,
     rate_limited,
     revive,
 )
@@ -110,6 +112,20 @@ async def _unknown_kind(drill: Drill) -> Planted:
 
     async def end(_: httpx.AsyncClient) -> None:
         await drill.fleet.start("elsewhere", kinds=("new.kind",))
+
+    return Planted(since, end)
+
+
+async def _struck(drill: Drill) -> Planted:
+    await drill.pod()
+    since = drill.clock.now()
+    rule = StrikeRule(kind=KIND, reason="the provider is down")
+    await drill.storage.config.put_strike("no mail", rule, "ada")
+    [strike] = await drill.storage.config.strikes()
+    await drill.storage.jobs.enqueue([new_job(struck=struck_by(strike)) for _ in range(3)])
+
+    async def end(caller: httpx.AsyncClient) -> None:
+        await asked(caller, "DELETE", "/strikes/no%20mail")
 
     return Planted(since, end)
 
@@ -396,6 +412,7 @@ INCIDENTS: dict[Code, Callable[[Drill], Awaitable[Planted]]] = {
     Code.PAUSED_WITH_WORK: _paused,
     Code.COOLING_WITH_WORK: _cooling,
     Code.UNKNOWN_KIND: _unknown_kind,
+    Code.STRUCK_WITH_WORK: _struck,
     Code.CHILDREN_HELD: _children_held,
     Code.ERROR_BURST: _error_burst,
     Code.CRASH_LOOP: _crash_loop,

@@ -40,6 +40,7 @@ from forge_jobs.policy.judgement.problems.snapshot import (
     ScheduleSeen,
     Snapshot,
     StoreSeen,
+    StruckSeen,
 )
 from tests.support.pages import check_command
 from tests.support.simulated_queues import histogram
@@ -90,6 +91,9 @@ CASES: dict[Code, dict[str, Any]] = {
     Code.UNKNOWN_KIND: queue(
         due=0, held=(HeldKind(kind="a", jobs=3, since=SINCE, known_by="pods of version 7a11"),)
     ),
+    Code.STRUCK_WITH_WORK: {
+        "struck": (StruckSeen(strike="no mail", queue="gh", jobs=3, since=SINCE, by="ada"),)
+    },
     Code.CHILDREN_HELD: queue(due=0, children=2, children_since=SINCE, holding_parent="01KQ"),
     Code.ERROR_BURST: {
         "errors": (

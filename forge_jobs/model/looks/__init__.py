@@ -33,6 +33,10 @@ AFTER_CRASHES = (JobStatus.PENDING, JobStatus.FAILED, JobStatus.IN_PROGRESS, Job
 """The statuses of jobs that crashed and have not succeeded since."""
 
 
+MOST_MARKS, MOST_STRUCK = 20, 10_000
+"""Strikes in a look, and for each how many of its jobs are counted."""
+
+
 class FleetLook(Struct, frozen=True, kw_only=True):
     """All but the jobs: what many pages and every list of problems begin with.
 
@@ -43,6 +47,7 @@ class FleetLook(Struct, frozen=True, kw_only=True):
     :param limits: rate limits, by scope
     :param pods: as ``ProcStore.pods`` returns them
     :param events: of pods, leaders and schedules the newest ``MOST_EVENTS``, newest first
+    :param may_strike: false where there is no strike. Costs no statement
     """
 
     now: datetime
@@ -53,6 +58,7 @@ class FleetLook(Struct, frozen=True, kw_only=True):
     pods: tuple[PodState, ...]
     events: tuple[TimelineEvent, ...]
     limited: tuple[str, ...] = ()
+    may_strike: bool = True
 
 
 class FullKey(Struct, frozen=True, kw_only=True):
@@ -106,6 +112,7 @@ class JobsAsked(Struct, frozen=True, kw_only=True):
     :param held: for waiting jobs, on hold or not
     :param starved: for jobs that wait for a rate limit
     :param limited: for jobs within limits by key. Redis looks at 5,000 jobs in progress of a queue
+    :param struck: for jobs that strikes hold
     :param runs: look at jobs that run
     """
 
@@ -114,7 +121,23 @@ class JobsAsked(Struct, frozen=True, kw_only=True):
     held: tuple[str, ...] = ()
     starved: tuple[str, ...] = ()
     limited: tuple[str, ...] = ()
+    struck: tuple[str, ...] = ()
     runs: bool = False
+
+
+class StruckLine(Struct, frozen=True, kw_only=True):
+    """The jobs of a queue that a strike holds.
+
+    :param mark: of the strike, see ``model.strikes.mark_of``
+    :param jobs: exact up to ``MOST_STRUCK``, and at least as many beyond
+    :param oldest_due_at: of the first ``MOST_STRUCK`` of them in the order of the queue, or of the
+        first hundred
+    """
+
+    mark: str
+    queue: str
+    jobs: int
+    oldest_due_at: datetime
 
 
 class JobsLook(Struct, frozen=True, kw_only=True):
@@ -126,6 +149,7 @@ class JobsLook(Struct, frozen=True, kw_only=True):
     :param held: the newest ``MOST_HELD`` waiting jobs
     :param starved: ``MOST_STARVED``, those whose turn comes first
     :param limits: all limits by key of the queues, by queue and name
+    :param struck: of the first ``MOST_MARKS`` strikes, by mark and queue
     :param runs: the longest ``MOST_RUNS``
     :param cancelled: of the runs that were asked to stop the longest ``MOST_CANCELLED``
     :param events: the newest of each of these jobs, newest first
@@ -137,6 +161,7 @@ class JobsLook(Struct, frozen=True, kw_only=True):
     held: tuple[JobSummary, ...] = ()
     starved: tuple[Job, ...] = ()
     limits: tuple[LimitLoad, ...] = ()
+    struck: tuple[StruckLine, ...] = ()
     runs: tuple[WorkerState, ...] = ()
     cancelled: tuple[WorkerState, ...] = ()
     events: Mapping[JobId, tuple[TimelineEvent, ...]] = {}

@@ -59,6 +59,7 @@ class _Collector:
         yield self._problems()
         yield from self._limits()
         yield from self._rates()
+        yield self._struck()
         yield from self._objectives()
         yield from self._outboxes()
 
@@ -174,6 +175,13 @@ class _Collector:
         found = Counter((each.code.value, each.severity.value) for each in self._scrape.problems)
         for of, count in sorted(found.items()):
             family.add_metric(of, count)
+        return family
+
+    def _struck(self) -> Metric:
+        text = "Jobs that a strike holds, of at most 20 strikes, at most a minute old."
+        family = GaugeMetricFamily("forge_jobs_struck_jobs", text, labels=("queue", "strike"))
+        for each in self._scrape.struck:
+            family.add_metric((each.queue, each.strike), each.jobs)
         return family
 
 

@@ -15,7 +15,7 @@ from forge_jobs.operating.snapshots.objectives import ObjectiveView, read_object
 from forge_jobs.operating.snapshots.reading import Aside, Looked, read_looked
 from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.policy.judgement.problems.problem import Problem
-from forge_jobs.policy.judgement.problems.snapshot import LimitSeen
+from forge_jobs.policy.judgement.problems.snapshot import LimitSeen, StruckSeen
 
 TURN_EVERY = 10.0
 """Seconds between two turns, at least. Of three turns each scrape takes the oldest."""
@@ -33,6 +33,8 @@ class Scrape(Struct, frozen=True, kw_only=True):
     totals: Sequence[FlowTotal]
     problems: Sequence[Problem]
     objectives: Sequence[ObjectiveView] = ()
+    struck: Sequence[StruckSeen] = ()
+    """Jobs that strikes hold, as of the last look at problems."""
     limits: Sequence[LimitLoad] = ()
     """Limits by key, at most a minute old."""
     rates: Sequence[LimitSeen] = ()
@@ -86,6 +88,7 @@ class Scraper:
             limits=looked.loads if looked else (),
             rates=looked.snapshot.limits if looked else (),
             judged_at=looked.snapshot.now if looked else None,
+            struck=looked.snapshot.struck if looked else (),
         )
 
     async def _take_turns(self, fleet: FleetLook, counts: Mapping[str, QueueCounts]) -> None:

@@ -17,10 +17,12 @@ from forge_jobs.model.looks import (
     JobsAsked,
     JobsLook,
     LimitLoad,
+    StruckLine,
 )
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.queues import QueueCounts, RateLimitState
+from forge_jobs.model.strikes import mark_of
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import (
     CrashesSeen,
@@ -28,6 +30,7 @@ from forge_jobs.policy.judgement.problems.snapshot import (
     HeldKind,
     LimitSeen,
     RunSeen,
+    StruckSeen,
 )
 from forge_jobs.storage.protocols import Storage
 
@@ -53,6 +56,7 @@ class JobsSeen(Struct, frozen=True, kw_only=True):
     crashes: tuple[CrashesSeen, ...]
     runs: tuple[RunSeen, ...]
     limits: tuple[LimitSeen, ...]
+    struck: tuple[StruckSeen, ...] = ()
     loads: tuple[LimitLoad, ...] = ()
     keys: tuple[FullKeySeen, ...] = ()
 
@@ -62,7 +66,8 @@ async def jobs_seen(
     counts: Mapping[str, QueueCounts],
     fleet: FleetLook,
 ) -> JobsSeen:
-    """Read what is odd about jobs, in one call. Limits by key are read where there are any.
+    """Read what is odd about jobs, in one call, and one more where a strike holds jobs. Limits by
+    key are read where there are any.
 
     :raises Unavailable: the store is silent
     """
@@ -79,6 +84,7 @@ async def jobs_seen(
             held=tuple(name for name, each in counts.items() if each.held),
             starved=where(JobStatus.PENDING) if fleet.limits else (),
             limited=tuple(name for name in fleet.limited if name in counts),
+            struck=where(JobStatus.PENDING) if fleet.may_strike else (),
             runs=any(each.running for each in counts.values()),
         )
     )
@@ -91,7 +97,29 @@ async def jobs_seen(
         limits=_starved(fleet.now, look.starved, fleet.limits),
         loads=look.limits,
         keys=tuple(_keys(look.limits, fleet.now)),
+        struck=await _struck(storage, look.struck) if look.struck else (),
     )
+
+
+async def _struck(storage: Storage, lines: Sequence[StruckLine]) -> tuple[StruckSeen, ...]:
+    """Return the jobs that strikes in force hold. Those of lifted ones are about to be ready."""
+    known = {mark_of(strike): strike for strike in await storage.config.strikes()}
+    found: list[StruckSeen] = []
+    for line in lines:
+        strike = known.get(line.mark)
+        if strike is not None:
+            since = max(line.oldest_due_at, strike.at or line.oldest_due_at)
+            found.append(
+                StruckSeen(
+                    strike=strike.name,
+                    queue=line.queue,
+                    jobs=line.jobs,
+                    since=since,
+                    by=strike.by,
+                    reason=strike.rule.reason,
+                )
+            )
+    return tuple(found)
 
 
 def _held(waiting: Iterable[JobSummary]) -> dict[str, tuple[HeldKind, ...]]:

@@ -1,4 +1,4 @@
-"""Reads a snapshot: at most seven calls of a store, however much there is."""
+"""Reads a snapshot: at most eight calls of a store, however much there is."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -139,6 +139,7 @@ async def read_looked(
         runs=with_usual(jobs.runs, lately),
         limits=jobs.limits,
         keys=keys_with_usual(jobs.keys, lately),
+        struck=jobs.struck,
         pods=with_pools(pods_seen(now, pods, events, polling, skewed), pods, exhausted),
         leaderless_since=leaderless_since(now, fleet.leader, pods),
         schedules=schedules_seen(fleet.schedules, events, now),

@@ -1,4 +1,4 @@
-"""Rules on runs and failures: bursts, crash loops, long runners, ignored cancels."""
+"""Rules on runs and failures: bursts, crash loops, long runners, ignored cancels, strikes."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -126,4 +126,24 @@ def cancel_ignored(seen: Snapshot) -> Iterator[Finding]:
             action="Wait for the end of the job, or stop the pod: the rest of its jobs go on.",
             command=remedies.explain_job(run.job_id),
             page=page_of("jobs", run.job_id),
+        )
+
+
+def struck(seen: Snapshot) -> Iterator[Finding]:
+    """Jobs are on hold for a strike."""
+    for each in seen.struck:
+        by = f" by {each.by}" if each.by else ""
+        yield Finding(
+            about=each.strike,
+            queue=each.queue,
+            jobs=each.jobs,
+            since=each.since,
+            evidence=(
+                f"{number(each.jobs, 'job')} in queue {each.queue} held by the strike "
+                f"{each.strike}, the oldest for {for_long(seen.now - each.since)}."
+            ),
+            why=f"The strike was set{by}{f': {each.reason}' if each.reason else '.'}",
+            action="Lift the strike once the reason is gone. The jobs have kept their place.",
+            command=remedies.lift_strike(each.strike),
+            page=jobs_page(f"queue:{each.queue} cause:struck status:pending"),
         )

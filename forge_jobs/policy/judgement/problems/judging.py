@@ -69,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Code.OUTBOX_WAITING, _W, 5 * _MINUTE, outboxes.waiting),
     _rule(Code.OUTBOX_SET_ASIDE, _W, _MINUTE, outboxes.set_aside),
     _rule(Code.PAUSED_WITH_WORK, _N, _MINUTE, queues.paused),
+    _rule(Code.STRUCK_WITH_WORK, _N, _MINUTE, jobs.struck),
     _rule(Code.COOLING_WITH_WORK, _N, _MINUTE, queues.cooling),
     _rule(Code.CLOCK_SKEW, _N, _MINUTE, fleet.clock_skew),
     _rule(Code.POLLING_ONLY, _N, _MINUTE, fleet.polling_only),

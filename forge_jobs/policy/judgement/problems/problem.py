@@ -31,6 +31,7 @@ class Code(StrEnum):
     COOLING_WITH_WORK = "cooling_with_work"
     LIMIT_STARVING = "limit_starving"
     KEY_STARVING = "key_starving"
+    STRUCK_WITH_WORK = "struck_with_work"
     CHILDREN_HELD = "children_held"
     SCHEDULE_BROKEN = "schedule_broken"
     SCHEDULE_LATE = "schedule_late"

@@ -122,6 +122,22 @@ class RunSeen(Struct, frozen=True, kw_only=True):
     cancel_requested_at: datetime | None = None
 
 
+class StruckSeen(Struct, frozen=True, kw_only=True):
+    """Jobs of a queue that a strike in force holds.
+
+    :param jobs: a lower bound where there are very many
+    :param since: when the oldest of them was due, or the strike was set where that was later
+    :param by: who has set the strike
+    """
+
+    strike: str
+    queue: str
+    jobs: int
+    since: datetime
+    by: str = ""
+    reason: str = ""
+
+
 class PodSeen(Struct, frozen=True, kw_only=True):
     """A pod.
 
@@ -257,6 +273,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     leaderless_since: datetime | None = None
     limits: tuple[LimitSeen, ...] = ()
     keys: tuple[FullKeySeen, ...] = ()
+    struck: tuple[StruckSeen, ...] = ()
     schedules: tuple[ScheduleSeen, ...] = ()
     outboxes: tuple[OutboxSeen, ...] = ()
     store: StoreSeen = StoreSeen()

@@ -89,8 +89,9 @@ class RedisCronStore:
     async def look(self) -> FleetLook:
         db = self._database
         queues, limited = await queues_and_limited(db)
+        now, strikes = await db.run_one("fleet_moment", db.keys.fleet, [], tuple[int, int])
         return FleetLook(
-            now=await self.now(),
+            now=from_us(now),
             leader=await self.leader(),
             schedules=tuple(await self.schedules()),
             queues=tuple(queues),
@@ -98,6 +99,7 @@ class RedisCronStore:
             limits=tuple(await rate_limits.states(db)),
             pods=tuple(await list_pods(db)),
             events=tuple(await read_events(db, None, "", MOST_EVENTS)),
+            may_strike=strikes > 0,
         )
 
     async def now(self) -> datetime:

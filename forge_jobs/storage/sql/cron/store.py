@@ -17,7 +17,7 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
-from forge_jobs.storage.sql.base.tables import leader
+from forge_jobs.storage.sql.base.tables import leader, strikes
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config import rate_limits
 from forge_jobs.storage.sql.config.store import queues_and_limited
@@ -51,6 +51,7 @@ LEAD = (
     .returning(*_STANDS)
 )
 STANDING = select(*_STANDS)
+_STANDING_AND_STRIKES = select(*_STANDS, select(strikes).exists().label("strikes"))
 _RESIGN = (
     update(leader)
     .where(
@@ -106,15 +107,17 @@ def _resign(tx: Tx, host_id: HostId, term: int) -> None:
 
 def _look(tx: Tx) -> FleetLook:
     queues, limited = queues_and_limited(tx)
+    row = tx.execute(_STANDING_AND_STRIKES, {"now": tx.now}).first()
     return FleetLook(
         now=from_us(tx.now),
-        leader=_leader(tx),
+        leader=None if row is None else leadership_of(row),
         schedules=tuple(schedules.every(tx, False)),
         queues=tuple(queues),
         limited=limited,
         limits=tuple(rate_limits.states(tx)),
         pods=tuple(list_pods(tx)),
         events=tuple(read_events(tx, None, "", MOST_EVENTS)),
+        may_strike=row is None or bool(row.strikes),
     )
 
 

@@ -26,6 +26,7 @@ from forge_jobs.storage.redis.jobs import read
 from forge_jobs.storage.redis.jobs.lists.counting import count_jobs
 from forge_jobs.storage.redis.jobs.looks.limits import loads
 from forge_jobs.storage.redis.jobs.metrics import read_events, summaries
+from forge_jobs.storage.redis.jobs.struck import struck_lines
 from forge_jobs.storage.redis.locators.late import LateLocators
 
 
@@ -62,6 +63,7 @@ class ListCalls:
         runs, cancelled = longest(await read_workers(db, None) if asked.runs else ())
         return structs.replace(
             look,
+            struck=await struck_lines(db, asked.struck) if asked.struck else (),
             parents=await self._there(parents_of(look)),
             limits=await loads(db, asked.limited) if asked.limited else (),
             runs=tuple(runs),

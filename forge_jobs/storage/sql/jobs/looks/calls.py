@@ -25,6 +25,7 @@ from forge_jobs.storage.sql.jobs import read
 from forge_jobs.storage.sql.jobs.lists.counting import count_jobs
 from forge_jobs.storage.sql.jobs.looks.limits import loads
 from forge_jobs.storage.sql.jobs.metrics import read_events
+from forge_jobs.storage.sql.jobs.struck import struck_lines
 
 
 class ListCalls:
@@ -75,6 +76,7 @@ def _look(tx: Tx, asked: JobsAsked) -> JobsLook:
     runs, cancelled = longest(list_workers(tx, None) if asked.runs else ())
     return structs.replace(
         look,
+        struck=tuple(struck_lines(tx, asked.struck)) if asked.struck else (),
         parents=read.get(tx, parents_of(look)),
         limits=loads(tx, asked.limited) if asked.limited else (),
         runs=tuple(runs),

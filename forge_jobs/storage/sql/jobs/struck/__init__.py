@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import bindparam, func, select, text, update
 
+from forge_jobs.clock import from_us
 from forge_jobs.model.jobs import Cause, Hold, NewJob
+from forge_jobs.model.looks import MOST_MARKS, MOST_STRUCK, StruckLine
 from forge_jobs.model.transitions import struck_record
 from forge_jobs.storage.sql.base.job_rows import append_error
 from forge_jobs.storage.sql.base.lists import one_of, portions
@@ -27,6 +30,20 @@ _OF_MARK = (
     .limit(bindparam("count"))
     # A later look finds jobs that another transaction has locked.
     .with_for_update(key_share=True, skip_locked=True)
+)
+_FIRST = (
+    select(jobs.c.queue, jobs.c.run_at)
+    .where(text(STRUCK), jobs.c.rate_limit == bindparam("mark"))
+    .order_by(jobs.c.queue, jobs.c.priority, jobs.c.run_at, jobs.c.id)
+    .limit(bindparam("count"))
+    .subquery()
+)
+_LINES = (
+    select(
+        _FIRST.c.queue, func.count().label("jobs"), func.min(_FIRST.c.run_at).label("oldest_due_at")
+    )
+    .group_by(_FIRST.c.queue)
+    .order_by(_FIRST.c.queue)
 )
 _RELEASE = update(jobs).where(one_of(jobs.c.id, "ids"), text(STRUCK)).values(hold=None)
 _HOLD = (
@@ -72,6 +89,18 @@ def _marks(tx: Tx) -> Iterator[str]:
     mark: Any = ""
     while (mark := tx.execute(_NEXT_MARK, {"after": mark}).scalar()) is not None:
         yield mark
+
+
+def struck_lines(tx: Tx, queues: Collection[str]) -> list[StruckLine]:
+    """Return how many jobs the first strikes hold in each of the queues. Two statements each."""
+    return [
+        StruckLine(
+            mark=mark, queue=row.queue, jobs=row.jobs, oldest_due_at=from_us(row.oldest_due_at)
+        )
+        for mark in islice(_marks(tx), MOST_MARKS)
+        for row in tx.execute(_LINES, {"mark": mark, "count": MOST_STRUCK})
+        if row.queue in queues
+    ]
 
 
 def release(tx: Tx, marks: Collection[str], limit: int) -> int:
