@@ -111,8 +111,9 @@ STRIKE_BUGS = [
     _bug(
         "jobs are released in the order of their ids",
         "storage/sql/jobs/struck/__init__.py",
-        "jobs.c.queue, jobs.c.priority, jobs.c.run_at, jobs.c.id",
-        "jobs.c.id",
+        "jobs.c.queue, jobs.c.priority, jobs.c.run_at, jobs.c.id)\n"
+        '    .limit(bindparam("count"))\n    # A later',
+        'jobs.c.id)\n    .limit(bindparam("count"))\n    # A later',
         f"{_HELD}a_release_goes_on_in_batches_in_order_and_repeats_do_nothing",
     ),
     _bug(
