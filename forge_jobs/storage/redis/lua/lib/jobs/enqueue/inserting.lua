@@ -41,11 +41,11 @@ local function list(base, job)
   if job.parents then
     later('ZADD', base .. ':s:blocked', 0, job.id)
   else
-    later('ZADD', template.pending, 0, job.id)
     if not job.struck then
       later('ZADD', template.ready, template.due, job.id)
       template.is_ready = true
     end
+    later('ZADD', template.pending, 0, job.id)
   end
   for _, key in ipairs(template.lists) do
     later('ZADD', key, 0, job.id)
@@ -55,7 +55,8 @@ local function list(base, job)
   end
 end
 
--- The jobs themselves last: where a list is of another type none is stored.
+-- The jobs themselves last: where a list is of another type none is stored. The list of ready jobs is the
+-- first, so that nothing is left of a refused one.
 local function insert_all(base, jobs)
   local scored = {}
   for _, job in ipairs(jobs) do
