@@ -55,8 +55,7 @@ local function list(base, job)
   end
 end
 
--- The jobs themselves last: where a list is of another type none is stored. The list of ready jobs is the
--- first, so that nothing is left of a refused one.
+-- The jobs last, the list of ready ones first: where a list is of another type nothing is stored.
 local function insert_all(base, jobs)
   local scored = {}
   for _, job in ipairs(jobs) do
