@@ -167,7 +167,8 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import forge_jobs, pytest
 assert forge_jobs.__file__.startswith(sys.argv[1]), forge_jobs.__file__
-sys.exit(pytest.main(["--import-mode=append", *sys.argv[2:]]))
+already_imported = "ignore::pytest.PytestAssertRewriteWarning"
+sys.exit(pytest.main(["--import-mode=append", "-W", already_imported, *sys.argv[2:]]))
 """
 
 
@@ -239,9 +240,12 @@ def verdict(bug: Bug) -> Verdict:
     told = output.strip().rpartition("\n")[2]
     if _TOO_SLOW in output:
         code = TIMED_OUT
-    if code == _TESTS_FAILED:
-        failed = next((x for x in output.splitlines() if x.startswith("FAILED")), told)
+    failed = next((x for x in output.splitlines() if x.startswith(("FAILED", "ERROR"))), "")
+    if code == _TESTS_FAILED and failed:
         told = failed.partition("::")[2].partition(" - ")[0] or failed
+    elif code == _TESTS_FAILED:
+        # What ends before the first test has the exit code of a failed one.
+        return Verdict(bug, "error", f"no test has failed\n{output}", time.monotonic() - began)
     elif code not in _VERDICTS:
         told = f"pytest ended with {code}\n{output}"
     return Verdict(bug, _VERDICTS.get(code, "error"), told, time.monotonic() - began)

@@ -77,6 +77,7 @@ def test_a_draw_is_the_same_for_one_seed() -> None:
     [
         ((1, "FAILED tests/a.py::test_a - assert 1 == 2"), "caught"),
         ((1, "FAILED tests/a.py::test_a - Failed: Timeout (>120.0s) from pytest-timeout."), "hung"),
+        ((1, "pytest.PytestAssertRewriteWarning: Module already imported"), "error"),
         ((planted_bugs.TIMED_OUT, ""), "hung"),
         ((0, ""), "missed"),
         ((2, "interrupted"), "error"),
