@@ -13,12 +13,13 @@ key from the end. On Postgres the function ``forge_claim_within_limits`` does th
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import insert
 
 from forge_jobs.storage.salvage import number_or
+from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, READY, openings
 from forge_jobs.storage.sql.base.transaction import HotStatement, Key, Tx
 
@@ -29,7 +30,12 @@ _MOST_OPENINGS = 500
 _ANY = 2**62
 
 _UNEXPIRED = "(expires_at IS NULL OR expires_at > :now)"
-_LIMITS = HotStatement.of("SELECT name, at_most, share FROM forge_limits WHERE queue = :queue")
+# One row at least. Where no job of the queue is on hold, none of a key is looked for.
+_LIMITS = HotStatement.of(f"""
+    SELECT found.name, found.at_most, found.share,
+        EXISTS (SELECT 1 FROM forge_jobs WHERE queue = :queue AND {PARKED}) AS is_waiting
+    FROM (SELECT 1) LEFT JOIN forge_limits AS found ON found.queue = :queue
+""")
 _OPENINGS = HotStatement.of(f"""
     SELECT id, limit_name, limit_key FROM forge_openings
     WHERE queue = :queue AND limit_name NOT IN (
@@ -42,21 +48,20 @@ _CLOSE = HotStatement.of(
     "DELETE FROM forge_openings WHERE id IN (SELECT value FROM json_each(:ids))"
 )
 _ADD = HotStatement(insert(openings))
-_ANY_PARKED = HotStatement.of(
-    f"SELECT 1 AS found FROM forge_jobs WHERE queue = :queue AND {PARKED} LIMIT 1"
-)
-_OF_KEY = "queue = :queue AND limit_name = given.name AND limit_key = given.key"
-_STATES = HotStatement.of(f"""
-    SELECT given.name, given.key,
+_OF_KEY = "queue = :queue AND limit_name = :name AND limit_key = given.value"
+# Given the keys of one limit: pairs would take twice as long to read as all else.
+_STATES = """
+    SELECT given.value AS key,
         (
-            SELECT count(*) FROM forge_jobs WHERE {_OF_KEY} AND {CLAIMED} AND limit_name IS NOT NULL
+            SELECT count(*) FROM forge_jobs WHERE {of_key} AND {claimed} AND limit_name IS NOT NULL
         ) AS used,
-        EXISTS (SELECT 1 FROM forge_jobs WHERE {_OF_KEY} AND {PARKED}) AS is_parked
-    FROM (
-        SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS key
-        FROM json_each(:keys)
-    ) AS given
-""")
+        {is_parked} AS is_parked
+    FROM json_each(:keys) AS given
+"""
+_USED, _USED_AND_PARKED = (
+    HotStatement.of(_STATES.format(of_key=_OF_KEY, claimed=CLAIMED, is_parked=is_parked))
+    for is_parked in ("0", f"EXISTS (SELECT 1 FROM forge_jobs WHERE {_OF_KEY} AND {PARKED})")
+)
 _FIRST = HotStatement.of(f"""
     SELECT id FROM forge_jobs
     WHERE queue = :queue AND limit_name = :name AND limit_key = :key AND {PARKED} AND {_UNEXPIRED}
@@ -77,20 +82,6 @@ _DUE = HotStatement.of(f"""
 _encode = msgspec.json.encode
 
 
-def are_parked(tx: Tx, queue: str) -> bool:
-    """Return whether any job of the queue is on hold for a limit."""
-    return bool(tx.rows(_ANY_PARKED, {"queue": queue}))
-
-
-class Limited(NamedTuple):
-    """A job that a claim has met."""
-
-    id: str
-    limit_name: str | None
-    limit_key: str
-    priority: int
-
-
 class Permits:
     """The limits of a queue as one claim knows them.
 
@@ -100,7 +91,7 @@ class Permits:
     """
 
     def __init__(
-        self, tx: Tx, queue: str, wanted: int, freed: Iterable[Key] = (), *, is_opened: bool = False
+        self, tx: Tx, queue: str, wanted: int, freed: Sequence[Key] = (), *, is_opened: bool = False
     ) -> None:
         self.admitted: dict[str, Key] = {}
         """Jobs that may be taken."""
@@ -109,7 +100,9 @@ class Permits:
         self._tx = tx
         self._queue = queue
         self._wanted = wanted
-        found = tx.rows(_LIMITS, {"queue": queue})
+        rows = tx.rows(_LIMITS, {"queue": queue})
+        self._is_waiting = bool(rows[0].is_waiting)
+        found = [row for row in rows if row.name is not None]
         # A number that cannot be read holds nothing back.
         self.bounds: dict[str, int] = {row.name: number_or(row.at_most, _ANY) for row in found}
         self.shares: dict[str, int] = {
@@ -117,8 +110,7 @@ class Permits:
         }
         # Jobs of these are taken off hold in turn, and never by a look at the queue.
         self._at_most = {**self.bounds, **dict.fromkeys(self.shares, 0)}
-        freed = [*freed]
-        self.freed = [key for key in freed if key[1] in self.shares]
+        self.freed = [key for key in freed if key[1] in self.shares] if self.shares else []
         """Keys of limits with a share that the transaction has freed."""
         self._left: dict[Key, int] = {}
         self._waiting: set[Key] = set()
@@ -128,10 +120,11 @@ class Permits:
         by_key: defaultdict[Key, list[int]] = defaultdict(list)
         for row in tx.rows(_OPENINGS, {"queue": queue}) if is_opened else ():
             by_key[self._key_of(row)].append(row.id)
-        for key in freed:
+        for key in freed if self._is_waiting else ():
             if key[1] not in self.shares:
                 by_key[key] += ()
-        self._open_up(by_key)
+        if by_key:
+            self._open_up(by_key)
 
     def _open_up(self, by_key: Mapping[Key, list[int]]) -> None:
         """Make jobs ready whose keys have room since the last claim.
@@ -155,15 +148,19 @@ class Permits:
 
     def _look(self, keys: Iterable[Key]) -> None:
         """Learn how much room keys have, and whether jobs of theirs are on hold."""
-        unknown = [key for key in keys if key not in self._left]
-        if not unknown:
-            return
-        listed = _listed([(name, key) for _, name, key in unknown])
-        for row in self._tx.rows(_STATES, {"queue": self._queue, "keys": listed}):
-            key = self._queue, row.name, row.key
-            self._left[key] = self._at_most.get(row.name, _ANY) - row.used
-            if row.is_parked:
-                self._waiting.add(key)
+        unknown: dict[str, list[str]] = {}
+        for key in keys:
+            if key not in self._left:
+                unknown.setdefault(key[1], []).append(key[2])
+        statement = _USED_AND_PARKED if self._is_waiting else _USED
+        for name, of_name in unknown.items():
+            at_most = self._at_most.get(name, _ANY)
+            given = {"queue": self._queue, "name": name, "keys": _listed(of_name)}
+            for of, used, is_parked in self._tx.rows(statement, given):
+                key = self._queue, name, of
+                self._left[key] = at_most - used
+                if is_parked:
+                    self._waiting.add(key)
 
     def _open(self, key: Key) -> int:
         """Make the first jobs of a key ready, as many as there is room, and return how many."""
@@ -182,28 +179,32 @@ class Permits:
         self._ready.update(ids)
         return len(ids)
 
-    def admit(self, rows: Sequence[Limited]) -> bool:
+    def admit(self, rows: Sequence[JobRow]) -> bool:
         """Decide which of the rows may be taken. False: look for due jobs again.
 
         :param rows: due jobs in the order of the queue
         """
+        queue, limits, admitted = self._queue, self._at_most, self.admitted
         keyed = [
-            row for row in rows if row.limit_name in self._at_most and row.id not in self.admitted
+            (row, (queue, row.limit_name, row.limit_key))
+            for row in rows
+            if row.limit_name in limits and row.id not in admitted
         ]
-        self._look({self._key_of(row): None for row in keyed})
+        keys = {key: None for _, key in keyed}
+        self._look(keys)
         is_changed = False
-        for key in {self._key_of(row): None for row in keyed}:
+        for key in keys if self._waiting else ():
             # A job on hold may come before one that was not met yet.
             if self._left[key] > 0 and key in self._waiting and key not in self._opened:
                 is_changed |= self._open(key) > 0
         if is_changed:
             return False
-        beyond: list[Limited] = []
-        for row in keyed:
-            key = self._key_of(row)
-            if self._left[key] > 0:
-                self._left[key] -= 1
-                self.admitted[row.id] = key
+        beyond: list[JobRow] = []
+        left = self._left
+        for row, key in keyed:
+            if left[key] > 0:
+                left[key] -= 1
+                admitted[row.id] = key
             else:
                 beyond.append(row)
         if beyond:
@@ -213,7 +214,7 @@ class Permits:
     def _key_of(self, row: Any) -> Key:
         return self._queue, row.limit_name, row.limit_key
 
-    def _park(self, beyond: Sequence[Limited]) -> None:
+    def _park(self, beyond: Sequence[JobRow]) -> None:
         """Put jobs on hold, and others of full keys behind them."""
         ids = {row.id: self._key_of(row) for row in beyond}
         at = {"queue": self._queue, "level": beyond[0].priority, "now": self._tx.now}
@@ -233,9 +234,10 @@ class Permits:
                 ids[row.id] = key
         self._tx.rows(_PARK, {"ids": _listed(list(ids))})
         self.parked.update(ids)
+        self._is_waiting = True
         self._waiting.update(ids.values())
 
-    def may_take(self, row: Limited) -> bool:
+    def may_take(self, row: JobRow) -> bool:
         """Return whether a job that was met may be taken."""
         return row.limit_name not in self._at_most or row.id in self.admitted
 
@@ -249,6 +251,8 @@ class Permits:
 
         :param taken: the jobs that the claim takes
         """
+        if not self._waiting and not self._ready:
+            return
         for job_id in self.admitted.keys() - taken:
             self._left[self.admitted[job_id]] += 1
         rooms = [key for key in self._waiting if self._left.get(key, 0) > 0]

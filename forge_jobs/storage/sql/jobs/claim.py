@@ -26,7 +26,7 @@ from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
 from forge_jobs.storage.sql.hot import claim as hot
-from forge_jobs.storage.sql.hot.permits import Limited, Permits, are_parked
+from forge_jobs.storage.sql.hot.permits import Permits
 from forge_jobs.storage.sql.hot.turns import Turn, Turns
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
@@ -54,7 +54,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     freed = tx.take_freed(queue) if tx.freed else []
     permits: Permits | None = None
     search = _Search(tx, queue, demand)
-    if gate.is_opened or (freed and are_parked(tx, queue)):
+    if gate.is_opened or freed:
         # Jobs on hold may come before those that are ready.
         permits = Permits(tx, queue, demand.limit, freed, is_opened=bool(gate.is_opened))
     search.run()
@@ -98,11 +98,10 @@ def _within_limits(
     for look in range(_LOOKS):
         if look:
             search = search.again()
-        met = [_limited(row) for row in search.picked]
-        if permits.admit(met):
+        if permits.admit(search.picked):
             picked, is_cut = search.picked, search.is_cut
             break
-        picked = _decided(permits, search.picked, met)
+        picked = _decided(permits, search.picked)
         if permits.is_spent:
             break
     if turns is not None:
@@ -150,15 +149,11 @@ def _in_turn(
     return found, is_cut or bool(unreadable) or (turns.is_cut and len(found) < demand.limit)
 
 
-def _limited(row: JobRow) -> Limited:
-    return Limited(row.id, row.limit_name, row.limit_key, row.priority)
-
-
-def _decided(permits: Permits, rows: Sequence[JobRow], met: Sequence[Limited]) -> list[JobRow]:
+def _decided(permits: Permits, rows: Sequence[JobRow]) -> list[JobRow]:
     """Return the rows that may be taken, up to the first one about which nothing is known yet."""
     found: list[JobRow] = []
-    for row, limited in zip(rows, met, strict=True):
-        if permits.may_take(limited):
+    for row in rows:
+        if permits.may_take(row):
             found.append(row)
         elif row.id not in permits.parked:
             break
