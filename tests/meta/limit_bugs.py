@@ -33,8 +33,8 @@ LIMIT_BUGS = [
     _bug(
         "running jobs are not counted",
         f"{_SQL}hot/permits",
-        "self._at_most.get(row.name, _ANY) - row.used",
-        "self._at_most.get(row.name, _ANY)",
+        "self._left[key] = at_most - used",
+        "self._left[key] = at_most",
         "many_callers_at_once_never_pass_a_limit",
     ),
     _bug(
@@ -159,8 +159,8 @@ LIMIT_BUGS = [
     ),
     _step(
         "claims of a queue do not wait for each other",
-        "    PERFORM pg_advisory_xact_lock(queue_lock);\n",
-        "",
+        "is_locked := pg_advisory_xact_lock(queue_lock) IS NOT NULL;",
+        "is_locked := true;",
         "many_callers_at_once_never_pass_a_limit",
     ),
     _step(
@@ -174,6 +174,30 @@ LIMIT_BUGS = [
         "                CASE WHEN turn = 1 THEN at_most - (",
         "                CASE WHEN turn = 1 THEN at_most - 0 * (",
         "a_job_that_comes_while_its_key_is_full_waits",
+    ),
+    _step(
+        "running jobs are not counted where all may be taken",
+        "bound.at_most >= wanted.jobs + (",
+        "bound.at_most >= wanted.jobs + 0 * (",
+        "a_job_that_comes_while_its_key_is_full_waits",
+    ),
+    _step(
+        "claims of one call do not count where all may be taken",
+        "SELECT limit_name, limit_key, count(*) AS jobs FROM met",
+        "SELECT limit_name, limit_key, 1 AS jobs FROM met",
+        _EACH,
+    ),
+    _step(
+        "jobs on hold are overtaken where all that come first may be taken",
+        "SELECT are_any FROM gate, of_keys\n            WHERE are_free AND (",
+        "SELECT are_any FROM gate, of_keys\n            WHERE (",
+        _EACH,
+    ),
+    _step(
+        "a key that an end frees is not looked at where all that come first may be taken",
+        "            ) AND NOT (is_waiting AND EXISTS (\n",
+        "            ) AND NOT (false AND EXISTS (\n",
+        "the_exchange_that_ends_a_job_claims_the_next_one",
     ),
     _step(
         "claims of one call do not count",
@@ -221,8 +245,8 @@ LIMIT_BUGS = [
     _drawn(
         "claims of one call do not count",
         _PERMITS,
-        "                self._left[key] -= 1\n                self.admitted",
-        "                self.admitted",
+        "                left[key] -= 1\n                admitted",
+        "                admitted",
     ),
     _drawn(
         "an end in the simulation opens nothing",

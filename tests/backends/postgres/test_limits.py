@@ -14,8 +14,17 @@ from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config.limits import lock_name
-from tests.support.factories import KIND, QUEUE, claim, done, enqueue_one, failed, register
-from tests.support.postgres import database_of, raw, with_options
+from tests.support.factories import (
+    KIND,
+    QUEUE,
+    claim,
+    done,
+    enqueue_one,
+    failed,
+    new_job,
+    register,
+)
+from tests.support.postgres import database_of, raw, touched, with_options
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -172,3 +181,44 @@ async def test_behind_a_pooler_the_same_is_claimed(
         assert len(exchange.claimed) == 1
         counts = await pooled.jobs.counts((QUEUE,))
     assert counts[QUEUE].by_status["in_progress"] == 1
+
+
+async def test_a_claim_reads_no_job_on_hold_of_another_key(
+    store: Storage, lease: PodLease, url: str
+) -> None:
+    """Also where the plans were made while no job was on hold."""
+    waiting = 800
+    await add(store, "full")
+    assert len(await claim(store, lease, limit=1)) == 1
+    await store.jobs.enqueue([new_job(limit_name=NAME, limit_key="full") for _ in range(waiting)])
+    async with raw(url) as connection:
+        await connection.execute("ANALYZE forge_jobs")
+    # Puts them on hold.
+    assert await claim(store, lease, limit=10) == []
+    for number in range(2):
+        keys = [f"{each} {number}" for each in "abcd"] * 2
+        await store.jobs.enqueue([new_job(limit_name=NAME, limit_key=key) for key in keys])
+        async with touched(store) as found:
+            exchange = await store.jobs.exchange(QUEUE, [], demand(10), lease)
+        assert len(exchange.claimed) == 4
+    assert found[-1].fetched + found[-1].walked < waiting
+
+
+async def test_jobs_that_went_on_hold_are_passed_once_a_while(
+    store: Storage, lease: PodLease, url: str
+) -> None:
+    """Their entries stay in the index of ready jobs until a vacuum, known to be dead or not."""
+    many = 6_000
+    for _ in range(many // 1_000):
+        await store.jobs.enqueue([new_job() for _ in range(1_000)])
+    async with raw(url) as connection:
+        await connection.execute("UPDATE forge_jobs SET hold = 'limit'")
+    await store.jobs.enqueue([new_job() for _ in range(50)])
+    # No session knows at first that they are dead.
+    assert len(await claim(store, lease, limit=1)) == 1
+    assert len((await store.jobs.exchange(QUEUE, [], demand(1), lease)).claimed) == 1
+    async with await open_storage(url) as other, touched(other) as found:
+        for _ in range(3):
+            assert len((await other.jobs.exchange(QUEUE, [], demand(1), lease)).claimed) == 1
+    first, *others = (each.blocks for each in found[-3:])
+    assert max(others) < first / 2

@@ -27,14 +27,23 @@ _GATE = f"""
 """
 _FROM_LEVEL = "(priority, run_at) >= (:from_level, :from_time)"
 _FROM_TIME = f"run_at >= CASE levels.priority WHEN :from_level THEN :from_time ELSE {EARLIEST} END"
-# Entries of the indexes that claims follow, as far as the session has not reported them yet.
-_WALKED = " + ".join(
-    f"pg_stat_get_xact_tuples_returned('forge_jobs_{name}'::regclass)"
-    for name in ("ready", "ready_by_kind")
-)
+
+
+def _so_far(figure: str) -> str:
+    """Return a figure of the indexes that claims follow, which the session has not reported yet."""
+    return " + ".join(
+        f"pg_stat_get_xact_{figure}('forge_jobs_{name}'::regclass)"
+        for name in ("ready", "ready_by_kind")
+    )
+
+
+# Entries that are known to be dead do not count as returned, and yet their pages are read until the
+# next vacuum. So pages count as well, without those of the way from the root, at 50 entries each.
+_WALKED = _so_far("tuples_returned")
+_PAGES = f"50 * ({_so_far('blocks_fetched')} - 4 * ({_so_far('numscans')}))"
 _BEFORE = {"attempt": "(job).attempt - 1 AS attempt"}
 _OPENED = f"opened AS MATERIALIZED (SELECT {IS_OPENED} AS is_opened)"
-_EARLIER = f"earlier AS MATERIALIZED (SELECT {_WALKED} AS walked)"
+_EARLIER = f"earlier AS MATERIALIZED (SELECT {_WALKED} AS walked, {_PAGES} AS pages)"
 
 _NEWS = """news AS (
         SELECT queue, host_id, 'succeeded' AS name FROM ended
@@ -91,7 +100,8 @@ def exchange(branches: int) -> str:
         ) AS unknown,
         (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut,
         CASE WHEN (SELECT count(*) FROM head) > 0
-            THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
+            THEN (SELECT greatest({_WALKED} - walked, {_PAGES} - pages) FROM earlier)
+            ELSE 0 END AS walked,
         CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
             AS next_due,
         (SELECT is_opened FROM opened) OR {IS_LIMITED} AS is_limited,
@@ -128,4 +138,9 @@ _WITHIN_LIMITS = f"""
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM claimed
 """
 WITHIN_LIMITS = _WITHIN_LIMITS.replace(":now", NOW)
-"""As :func:`exchange`, with claims of jobs of limits."""
+"""As :func:`exchange`, with claims of jobs of limits. For sessions of hot statements."""
+
+WITHIN_LIMITS_ANYWHERE = WITHIN_LIMITS.replace(
+    "forge_claim_within_limits(", "forge_claim_with_settings("
+)
+"""The same for other sessions: the planner's settings are set for the time of the claim."""

@@ -185,15 +185,13 @@ BEGIN
     ) AS one;
 END $$;
 
--- freed: the keys of limits of which the calling statement has ended jobs
--- Returns the claimed jobs, and a last row without a job:
---   is_cut:     more jobs are due, or may be
---   wakes:      other pods have to look for work
---   is_limited: jobs of limits were met
---   unknown:    kinds of due jobs that are not known to the caller
-CREATE OR REPLACE FUNCTION forge_claim_within_limits(
+-- Whether a key has jobs on hold is asked as a value, and in order. As EXISTS, a planner that knows of few such jobs
+-- reads those of all keys, and without an order it may do so by an index that does not begin with the key.
+
+-- A claim that decides about each job. It comes behind forge_claim_within_limits, which takes the lock.
+CREATE OR REPLACE FUNCTION forge_claim_job_by_job(
     of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
-    known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint
+    known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[]
 ) RETURNS TABLE (is_cut boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
@@ -260,17 +258,15 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Each statement after this one sees all that earlier claims of the queue have written.
-    PERFORM pg_advisory_xact_lock(queue_lock);
-
     shared := ARRAY(SELECT name FROM forge_limits WHERE queue = of_queue AND share IS NOT NULL);
     IF cardinality(shared) > 0 THEN
         is_limited := true;
         INSERT INTO forge_openings (queue, limit_name, limit_key, since)
         SELECT of_queue, name, key, at_time FROM unnest(names, keys) AS freed (name, key)
-        WHERE name = ANY (shared) AND EXISTS (
-            SELECT FROM forge_jobs
+        WHERE name = ANY (shared) AND (
+            SELECT true FROM forge_jobs
             WHERE queue = of_queue AND limit_name = name AND limit_key = key AND hold = 'limit'
+            ORDER BY priority, run_at, id LIMIT 1
         );
         SELECT coalesce(array_agg(name), '{}'), coalesce(array_agg(key), '{}') INTO names, keys
         FROM unnest(names, keys) AS freed (name, key) WHERE name <> ALL (shared);
@@ -448,7 +444,7 @@ BEGIN
             WINDOW key AS (
                 PARTITION BY limit_name, limit_key, is_risk, at_most IS NULL ORDER BY place
             )
-        ), looked_up AS (
+        ), looked_up AS MATERIALIZED (
             SELECT *,
                 CASE WHEN turn = 1 THEN at_most - (
                     SELECT count(*) FROM forge_jobs AS running
@@ -456,10 +452,11 @@ BEGIN
                         AND running.limit_key = in_turn.limit_key
                         AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
                 ) END AS found_room,
-                CASE WHEN turn = 1 AND is_waiting AND at_most IS NOT NULL THEN EXISTS (
-                    SELECT FROM forge_jobs AS held
+                CASE WHEN turn = 1 AND is_waiting AND at_most IS NOT NULL THEN (
+                    SELECT true FROM forge_jobs AS held
                     WHERE held.queue = of_queue AND held.limit_name = in_turn.limit_name
                         AND held.limit_key = in_turn.limit_key AND held.hold = 'limit'
+                    ORDER BY priority, run_at, id LIMIT 1
                 ) END AS found_waiting
             FROM in_turn
         ), decided AS (
@@ -569,15 +566,16 @@ BEGIN
             SELECT DISTINCT name, key FROM unnest(seen_names, seen_keys) AS seen (name, key)
         ) AS given
         LEFT JOIN forge_limits AS bound ON bound.queue = of_queue AND bound.name = given.name
-        WHERE coalesce(bound.at_most, no_bound) > (
+        WHERE CASE WHEN coalesce(bound.at_most, no_bound) > (
             SELECT count(*) FROM forge_jobs
             WHERE queue = of_queue AND limit_name = given.name AND limit_key = given.key
                 AND status = 'in_progress' AND limit_name IS NOT NULL
-        ) AND EXISTS (
-            SELECT FROM forge_jobs
+        ) THEN (
+            SELECT true FROM forge_jobs
             WHERE queue = of_queue AND limit_name = given.name AND limit_key = given.key
                 AND hold = 'limit' AND (expires_at IS NULL OR expires_at > at_time)
-        );
+            ORDER BY priority, run_at, id LIMIT 1
+        ) END;
         GET DIAGNOSTICS left_open = ROW_COUNT;
     END IF;
     IF cardinality(turn_taken) > 0 THEN
@@ -596,17 +594,20 @@ BEGIN
             WHERE running.queue = of_queue AND running.limit_name = served.limit_name
                 AND running.limit_key = served.limit_key
                 AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
-        ) AND EXISTS (
-            SELECT FROM forge_jobs AS held
+        ) AND (
+            SELECT true FROM forge_jobs AS held
             WHERE held.queue = of_queue AND held.limit_name = served.limit_name
                 AND held.limit_key = served.limit_key AND held.hold = 'limit'
+            ORDER BY priority, run_at, id LIMIT 1
         );
     END IF;
-    wakes := cardinality(readied) > 0 AND (left_open > 0 OR EXISTS (
-        SELECT FROM forge_jobs
-        WHERE id = ANY (readied) AND status IN ('pending', 'failed') AND hold IS NULL
-    ));
-    wakes := wakes OR turns_wake;
+    wakes := turns_wake;
+    IF cardinality(readied) > 0 THEN
+        wakes := wakes OR left_open > 0 OR EXISTS (
+            SELECT FROM forge_jobs
+            WHERE id = ANY (readied) AND status IN ('pending', 'failed') AND hold IS NULL
+        );
+    END IF;
     is_cut := is_cut OR (are_more_turns AND number < most);
     IF by_kind THEN
         WITH RECURSIVE used AS (
@@ -628,4 +629,140 @@ BEGIN
     END IF;
     job := NULL;
     RETURN NEXT;
+END $$;
+
+-- freed: the keys of limits of which the calling statement has ended jobs
+-- Returns the claimed jobs, and a last row without a job:
+--   is_cut:     more jobs are due, or may be
+--   wakes:      other pods have to look for work
+--   is_limited: jobs of limits were met
+--   unknown:    kinds of due jobs that are not known to the caller
+-- One statement claims where all jobs that come first may be taken, and no key has jobs on hold.
+-- For sessions that have the settings of the other functions: to set and reset them takes as long as to count.
+CREATE OR REPLACE FUNCTION forge_claim_within_limits(
+    of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
+    known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint
+) RETURNS TABLE (is_cut boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs)
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    is_locked boolean;
+BEGIN
+    IF most > 0 THEN
+        -- Each statement after this one sees all that earlier claims of the queue have written.
+        -- An expression, because a statement would take longer than the lock.
+        is_locked := pg_advisory_xact_lock(queue_lock) IS NOT NULL;
+    END IF;
+    IF most > 0 AND NOT by_kind THEN
+        -- gate:    one row while the pod may claim, and nothing has to come off hold
+        -- levels:  the first job of each priority. Entries of dead rows before it are passed once
+        -- of_keys: whether each key has room for all jobs that were met
+        RETURN QUERY
+        WITH RECURSIVE gate AS MATERIALIZED (
+            SELECT EXISTS (SELECT FROM forge_jobs WHERE queue = of_queue AND hold = 'limit') AS is_waiting
+            FROM forge_pods AS pod
+            JOIN forge_slots AS slot ON slot.host_id = pod.host_id AND slot.epoch = pod.epoch
+            JOIN forge_queues AS queue ON queue.name = slot.queue
+            WHERE slot.queue = of_queue AND pod.host_id = of_host AND pod.epoch = of_epoch
+                AND pod.lease_until > at_time AND NOT queue.paused
+                AND (queue.cooldown_until IS NULL OR queue.cooldown_until <= at_time)
+                AND NOT EXISTS (SELECT FROM forge_openings WHERE queue = of_queue)
+                AND NOT EXISTS (SELECT FROM forge_limits WHERE queue = of_queue AND share IS NOT NULL)
+        ), levels AS (
+            (
+                SELECT priority, run_at FROM forge_jobs
+                WHERE queue = of_queue AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority, run_at LIMIT 1
+            )
+            UNION ALL
+            SELECT next.* FROM levels CROSS JOIN LATERAL (
+                SELECT priority, run_at FROM forge_jobs
+                WHERE queue = of_queue AND priority > levels.priority
+                    AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority, run_at LIMIT 1
+            ) AS next
+        ), met AS MATERIALIZED (
+            SELECT due.*, row_number() OVER () AS place FROM (
+                SELECT due.* FROM levels CROSS JOIN LATERAL (
+                    SELECT id, kind, crashes, octet_length(payload) AS size, limit_name, limit_key FROM forge_jobs
+                    WHERE queue = of_queue AND priority = levels.priority
+                        AND run_at >= levels.run_at AND run_at <= at_time
+                        AND status IN ('pending', 'failed') AND hold IS NULL
+                        AND (expires_at IS NULL OR expires_at > at_time)
+                    ORDER BY run_at, id
+                    LIMIT most
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS due
+                WHERE EXISTS (SELECT FROM gate)
+                LIMIT most
+            ) AS due
+        ), of_keys AS MATERIALIZED (
+            SELECT count(*) > 0 AS are_any, coalesce(bool_and(
+                bound.at_most >= wanted.jobs + (
+                    SELECT count(*) FROM forge_jobs AS running
+                    WHERE running.queue = of_queue AND running.limit_name = wanted.limit_name
+                        AND running.limit_key = wanted.limit_key
+                        AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
+                ) AND NOT ((SELECT is_waiting FROM gate) AND (
+                    SELECT true FROM forge_jobs AS held
+                    WHERE held.queue = of_queue AND held.limit_name = wanted.limit_name
+                        AND held.limit_key = wanted.limit_key AND held.hold = 'limit'
+                    ORDER BY priority, run_at, id LIMIT 1
+                ) IS NOT NULL)
+            ), true) AS are_free
+            FROM (
+                SELECT limit_name, limit_key, count(*) AS jobs FROM met
+                WHERE limit_name IS NOT NULL GROUP BY limit_name, limit_key
+            ) AS wanted
+            JOIN forge_limits AS bound ON bound.queue = of_queue AND bound.name = wanted.limit_name
+        ), clear AS MATERIALIZED (
+            SELECT are_any FROM gate, of_keys
+            WHERE are_free AND (
+                SELECT coalesce(bool_and(crashes = 0 AND kind = ANY (known)) AND sum(size) <= most_bytes, true)
+                FROM met
+            ) AND NOT (is_waiting AND EXISTS (
+                SELECT FROM unnest(freed_names, freed_keys) AS freed (name, key)
+                WHERE (
+                    SELECT true FROM forge_jobs AS held
+                    WHERE held.queue = of_queue AND held.limit_name = freed.name
+                        AND held.limit_key = freed.key AND held.hold = 'limit'
+                    ORDER BY priority, run_at, id LIMIT 1
+                )
+            ))
+        ), claimed AS (
+            UPDATE forge_jobs AS one
+            SET status = 'in_progress', attempt = least(one.attempt, 2147483646) + 1,
+                token = greatest(one.token + 1, at_time), host_id = of_host,
+                worker_id = coalesce(workers[met.place], ''),
+                claimed_at = at_time, heartbeat_at = at_time, started_at = NULL, finished_at = NULL
+            FROM met
+            WHERE one.id = met.id AND EXISTS (SELECT FROM clear)
+            RETURNING one
+        )
+        SELECT NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], claimed.one FROM claimed
+        UNION ALL
+        SELECT false, false, are_any OR cardinality(freed_names) > 0, '{}', NULL FROM clear;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    RETURN QUERY SELECT * FROM forge_claim_job_by_job(
+        of_queue, of_host, of_epoch, at_time, most, most_bytes, known, workers, by_kind, freed_names, freed_keys
+    );
+END $$;
+
+-- The same for sessions without these settings.
+CREATE OR REPLACE FUNCTION forge_claim_with_settings(
+    of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
+    known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint
+) RETURNS TABLE (is_cut boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM forge_claim_within_limits(
+        of_queue, of_host, of_epoch, at_time, most, most_bytes, known, workers, by_kind, freed_names, freed_keys,
+        queue_lock
+    );
 END $$;

@@ -234,7 +234,7 @@ def _joined(finalizations: Sequence[Finalization], answer: Answer, rest: Exchang
 
 
 def _in_script(tx: Tx, values: Mapping[str, Any], queue: str) -> list[Any]:
-    statement = exchanges.WITHIN_LIMITS
+    statement = exchanges.PATIENTLY_WITHIN_LIMITS
     given = statement.arguments({**values, "clock": tx.now, "part": tx.part})
     rows = list(tx.connection.exec_driver_sql(statement.text, tuple(given)))
     if rows[0].wakes:

@@ -37,7 +37,7 @@ _LimitedRow: Any = defstruct(
 )
 WITHIN_LIMITS = Direct(hot.WITHIN_LIMITS, hot.TYPES_WITHIN_LIMITS)
 """Claims jobs of limits as well, see :mod:`~forge_jobs.storage.sql.hot.exchange`."""
-PATIENTLY_WITHIN_LIMITS = Patient(hot.WITHIN_LIMITS, hot.TYPES_WITHIN_LIMITS)
+PATIENTLY_WITHIN_LIMITS = Patient(hot.WITHIN_LIMITS_ANYWHERE, hot.TYPES_WITHIN_LIMITS)
 
 
 class Answer(NamedTuple):
