@@ -257,8 +257,8 @@ LIMIT_BUGS = [
     _drawn(
         "in the simulation one job more than may run",
         "forge_jobs/storage/redis/lua/lib/base/permits.lua",
-        "math.huge) - used",
-        "math.huge) - used + 1",
+        "return limit[1] - used, limit",
+        "return limit[1] - used + 1, limit",
         "redis",
     ),
     _drawn(

@@ -16,8 +16,8 @@ PERMIT_BUGS: tuple[Bug, ...] = (
     _bug(
         "one job more than may run",
         "lib/base/permits",
-        "math.huge) - used",
-        "math.huge) - used + 1",
+        "return limit[1] - used, limit",
+        "return limit[1] - used + 1, limit",
     ),
     _bug(
         "claims of the same step do not count",

@@ -59,7 +59,8 @@ end
 local function open_freed(base, may_claim)
   local permits = freed_permits
   freed_permits = {}
-  for permit, number in pairs(permits) do
+  local are_any = next(permits) and redis.call('EXISTS', base .. ':parks') == 1
+  for permit, number in pairs(are_any and permits or {}) do
     open_permit(base, permit, number)
   end
   if next(made_ready) and not may_claim then

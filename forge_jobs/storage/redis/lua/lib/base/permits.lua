@@ -3,17 +3,29 @@
 -- these at least as many stand ready as there is room: see openings.lua. Goes with lines.lua. Few functions,
 -- since each run of a script makes them all.
 
+-- The number and the share of each limit, by base and name, read once in a step.
+local limits_read = {}
+
 -- Returns how many more jobs of the permit may be in progress, the share of the limit, nil for none, and how
 -- many jobs are in progress. Without a limit any number may be. Beside a key of another type none: the jobs
 -- wait until the key is back.
 local function room_of(base, permit)
-  local stored = read_record('HGET', base .. ':at_most', string.match(permit, '^[^\n]*'))
+  local name = string.match(permit, '^[^\n]*')
+  local limit = limits_read[base .. name]
+  local stored = nil
+  if not limit then
+    stored = read_record('HGET', base .. ':at_most', name)
+  end
+  if stored ~= nil then
+    local number, share = string.match(stored or '', '^(%d*)/?(%d*)')
+    limit = { whole(number, math.huge), whole(share) }
+    limits_read[base .. name] = limit
+  end
   local used = read_record('ZCARD', base .. ':using:' .. permit)
-  if stored == nil or used == nil then
+  if not limit or used == nil then
     return 0
   end
-  local number, share = string.match(stored or '', '^(%d*)/?(%d*)')
-  return whole(number, math.huge) - used, whole(share), used
+  return limit[1] - used, limit[2], used
 end
 
 -- A job on hold stands among those of the permit by priority, due time and id: the format of these.
