@@ -83,6 +83,7 @@ def test_a_duplicate_reports_the_holder_of_its_key(forge: CommandLine) -> None:
         "deduplicated": True,
         "replaced": False,
         "follow_up": False,
+        "struck_by": None,
     }
 
 
@@ -93,6 +94,7 @@ def test_a_repeat_under_one_id_stores_one_job(forge: CommandLine) -> None:
             "deduplicated": False,
             "replaced": False,
             "follow_up": False,
+            "struck_by": None,
         }
 
     assert len(forge.json("jobs", "list")["jobs"]) == 1

@@ -103,7 +103,7 @@ async def test_a_job_says_at_its_turn_that_it_has_waited(
         return await take(self, asks, within)
 
     monkeypatch.setattr(type(storage.config), "take_or_turn", noted)
-    shop = Shop(Rate(1, per=0.05))
+    shop = Shop(Rate(1, per=0.5))
     async with a_runtime(storage, shop.handlers).start() as handle:
         outcomes = await handle.enqueue_many([shop.mail.request(f"{n}") for n in range(4)])
         for outcome in outcomes:

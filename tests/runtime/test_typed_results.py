@@ -171,7 +171,7 @@ async def test_the_type_is_no_part_of_what_others_see_of_an_outcome(client: JobC
     assert outcome == EnqueueOutcome(outcome.job_id)
     assert hash(outcome) == hash(EnqueueOutcome(outcome.job_id))
     assert set(msgspec.to_builtins(outcome)) == {
-        "job_id", "deduplicated", "replaced", "follow_up",
+        "job_id", "deduplicated", "replaced", "follow_up", "struck_by",
     }  # fmt: skip
     assert pickle.loads(pickle.dumps(outcome)).result_type is Any
 

@@ -6,7 +6,7 @@ from typing import Any
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.sql.base.job_rows import new_job_values
 from forge_jobs.storage.sql.hot import enqueue as hot
-from forge_jobs.storage.sql.jobs.enqueue import is_plain, place_of
+from forge_jobs.storage.sql.jobs.enqueue import place_of
 from forge_jobs.storage.sql.postgres.direct import Direct
 from forge_jobs.storage.wakeups import QUEUE
 
@@ -20,7 +20,10 @@ _ONE = Direct(hot.ONE, hot.TYPES_OF_ONE)
 def fits(requests: Sequence[NewJob]) -> bool:
     """Return whether the statement can store the requests."""
     return (
-        all(is_plain(one) for one in requests)
+        all(
+            one.unique is None and not one.after and one.sequence is None and one.struck is None
+            for one in requests
+        )
         and len({one.id for one in requests}) == len(requests)
         and len({one.queue for one in requests}) <= MOST_QUEUES
     )
