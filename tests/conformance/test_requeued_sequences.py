@@ -36,6 +36,27 @@ async def test_a_dead_job_runs_at_once_where_all_others_have_ended(
     assert await order_of(storage, lease) == [line[0], line[2]]
 
 
+@pytest.mark.parametrize("all_come_back", [False, True])
+async def test_jobs_that_come_back_in_one_call_run_one_at_a_time_whatever_the_order_of_their_ids(
+    storage: Storage, lease: PodLease, all_come_back: bool
+) -> None:
+    first, moved, third, fourth = await in_line(storage, 4)
+    await storage.jobs.cancel(only(moved))
+    await tell(storage)
+    await storage.jobs.requeue(only(moved))  # comes last, so its id is before that of the job ahead
+    [behind] = await in_line(storage, 1)
+    # With all, the third one has settled with the moved one, which comes back behind.
+    coming = (moved, third, fourth) if all_come_back else (moved, fourth)
+    await storage.jobs.cancel(only(*coming))
+
+    outcome = await storage.jobs.requeue(only(*coming))
+
+    assert set(outcome.changed) == set(coming)
+    order = await order_of(storage, lease)
+    assert order[0] == first
+    assert sorted(order[1:]) == sorted([moved, third, fourth, behind])
+
+
 async def test_a_cancelled_job_that_was_passed_comes_last(
     storage: Storage, lease: PodLease
 ) -> None:

@@ -24,14 +24,20 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a requeued job runs at its old place",
         "sequences/returning",
-        "        if self._is_waited_for(job_id) or",
-        "        if True or",
+        "        staying = self._staying(coming)\n",
+        "        self._staying(coming)\n        staying = set(coming)\n",
     ),
     _sql(
         "a requeued job always comes last",
         "sequences/returning",
-        "        if self._is_waited_for(job_id) or",
-        "        if",
+        "        return last | (_reached(",
+        "        return last or (_reached(",
+    ),
+    _sql(
+        "of two that come back at once one is passed over",
+        "sequences/returning",
+        "        self._status |= dict.fromkeys(staying, JobStatus.PENDING.value)\n",
+        "",
     ),
     _sql(
         "the next one is released beside a requeued head",
@@ -55,6 +61,18 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
                 "    if False:\n",
             ),
         ),
+    ),
+    Bug(
+        "sequences on redis: of two that come back at once each waits for the other",
+        _TESTS,
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/requeue.py",
+                "            status = JobStatus.PENDING\n",
+                "            return EdgeState.OPEN\n",
+            ),
+        ),
+        "redis",
     ),
     _redis(
         "a requeued job runs at its old place",

@@ -335,10 +335,10 @@ class _Plans:
         if (parent, child) in self._awaited:
             # The handover of the parent's end is still under way.
             return edge.state
-        if parent in coming:
-            return EdgeState.OPEN
         known = self._parents.get(parent)
         status = None if known is None else JobStatus(known.status)
+        if parent in coming:
+            status = JobStatus.PENDING
         return edge_of_requeued(edge.on_failure, edge.state, status)
 
     def _change(self, child: JobId, parent: JobId, edge: Edge, coming: Collection[JobId]) -> object:

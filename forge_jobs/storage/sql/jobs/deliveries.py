@@ -14,7 +14,7 @@ from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD
 from forge_jobs.storage.sql.jobs.endings import end_waiting
-from forge_jobs.storage.sql.jobs.sequences.lines import inherit
+from forge_jobs.storage.sql.jobs.sequences.lines import inherit, leaves_place, lock_lines
 
 _GIVEN = select(handovers.c.id).where(one_of(handovers.c.id, "ids")).order_by(handovers.c.id)
 _TAKE = delete(handovers).where(one_of(handovers.c.id, "ids")).returning(handovers.c.id)
@@ -96,6 +96,9 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     child the first may end the child. Then the second is only recorded. The number of statements is
     the same for one handover and for hundreds.
     """
+    # A parent of a sequence that ended without success leaves the child its own parents.
+    kept = lock_lines(tx, {one.handover.child_id for one in deliveries if leaves_place(one)})
+    deliveries = [one for one in deliveries if one.handover.child_id not in kept]
     # Lock children first. Of two transactions that settle the last two edges of one child, the
     # second then sees the edge settled by the first. Handovers to a child that another transaction
     # keeps locked stay.

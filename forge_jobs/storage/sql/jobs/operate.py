@@ -33,7 +33,7 @@ from forge_jobs.storage.sql.jobs.requeue import (
     write_requeued,
     write_restored,
 )
-from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines
+from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines, lock_lines
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 from forge_jobs.storage.sql.progress.notes import forget
 
@@ -93,6 +93,11 @@ class _Changes:
             else:
                 self.refused[JobId(row.id)] = refusal
         return left
+
+    def keep(self, rows: Iterable[JobRow], kept: Collection[str]) -> list[JobRow]:
+        """Refuse the rows whose sequence another call has locked, and return the others."""
+        self.refused.update((JobId(each), Refusal.LOCKED) for each in kept)
+        return [row for row in rows if row.id not in kept]
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,8 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
     left = changes.refuse("delete", rows)
     parents = {row.id: _end_of_removed(row.status) for row in left if row.has_children}
+    left = changes.keep(left, lock_lines(tx, parents))
+    parents = {row.id: parents[row.id] for row in left if row.has_children}
     if parents:
         leave_lines(tx, list(parents))
     tell_children(tx, parents, removed=True)
@@ -363,10 +370,11 @@ def _release_held(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     left = changes.refuse("release_held", rows)
     waiting = unsettled_parents(tx, [row.id for row in left])
     held = [row for row in left if EdgeState.HELD in waiting.get(row.id, {}).values()]
-    changes.changed = [JobId(row.id) for row in held]
     for row in left:
         if row not in held:
             changes.refused[JobId(row.id)] = Refusal.WAITING
+    held = changes.keep(held, lock_lines(tx, [row.id for row in held]))
+    changes.changed = [JobId(row.id) for row in held]
     for ids in portions(changes.changed):
         tx.execute(_SETTLE_HELD, {"ids": ids})
     unblock_settled(tx, held)

@@ -50,7 +50,7 @@ from forge_jobs.storage.sql.jobs.metrics import (
     fold_latencies,
     hour_of,
 )
-from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines
+from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines, lock_lines
 from forge_jobs.storage.sql.progress.notes import forget
 
 KEPT_AT_LEAST = timedelta(minutes=1)
@@ -291,9 +291,10 @@ def remove_these(tx: Tx, ids: Sequence[str]) -> int:
 
 
 def _remove(tx: Tx, rows: Sequence[Any]) -> int:
-    """Remove jobs except those with an edge that another transaction keeps locked. Return how
-    many."""
+    """Remove jobs except those with an edge or a sequence that another transaction keeps locked.
+    Return how many."""
     kept = children_kept(tx, (row.id for row in rows)) if rows else set[str]()
+    kept |= lock_lines(tx, (row.id for row in rows if row.has_children))
     rows = [row for row in rows if row.id not in kept]
     if rows:
         ids = [row.id for row in rows]

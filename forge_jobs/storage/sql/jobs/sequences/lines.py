@@ -1,10 +1,10 @@
 """Sequences: each job comes after the last one of its key, by an edge like any other.
 
 The row of a sequence is locked until the jobs are committed, so two calls that store jobs of one
-key do it one after the other.
+key do it one after the other. So do calls that change for whom a stored job waits.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
@@ -14,6 +14,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.base.lists import one_of, portions
+from forge_jobs.storage.sql.base.row_locks import PAUSES_S, pause
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs, members, sequences
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
@@ -24,6 +25,9 @@ _LAST = (
     .order_by(sequences.c.line)
     .with_for_update()
 )
+_LINES_OF = select(members.c.job_id, members.c.line).where(one_of(members.c.job_id, "ids"))
+_KNOWN_LINES = select(sequences.c.line).where(one_of(sequences.c.line, "lines"))
+_FREE_LINES = _KNOWN_LINES.order_by(sequences.c.line).with_for_update(skip_locked=True)
 _SET_LAST = (
     update(sequences).where(sequences.c.line == bindparam("of")).values(job_id=bindparam("last"))
 )
@@ -112,6 +116,8 @@ def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
     """Take jobs that are being removed out of their sequences, before their edges go.
 
     Those behind come to wait for what the jobs waited for, and so do those that are yet to come.
+
+    :param removed: of sequences that are locked, see :func:`lock_lines`
     """
     before, status = _stored_before(tx, removed)
     if any(before.values()):
@@ -180,6 +186,12 @@ def statuses(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
     }
 
 
+def leaves_place(one: Delivery) -> bool:
+    """Return whether the parent's end makes the child wait for what the parent waited for."""
+    told = one.handover
+    return told.on_failure in OF_SEQUENCES and told.parent_status is not JobStatus.DONE
+
+
 def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     """Let children of a sequence wait for what a parent that ended without success waited for.
 
@@ -187,9 +199,8 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     """
     children: dict[str, list[Delivery]] = {}
     for one in deliveries:
-        told = one.handover
-        if told.on_failure in OF_SEQUENCES and told.parent_status is not JobStatus.DONE:
-            children.setdefault(told.parent_id, []).append(one)
+        if leaves_place(one):
+            children.setdefault(one.handover.parent_id, []).append(one)
     found = [
         (one, edge.parent_id)
         for portion in portions(children)
@@ -231,6 +242,42 @@ def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | Non
 def _line(request: NewJob) -> str:
     key = "" if request.sequence is None else request.sequence.key
     return f"{request.queue}\n{key}"
+
+
+def lock_lines(tx: Tx, job_ids: Iterable[str]) -> set[str]:
+    """Lock the sequences of jobs, and return the jobs whose sequence another call keeps locked.
+
+    Waits for a moment, and without an end only in a caller's own transaction. For the calls that
+    have jobs locked already, or that may do the rest later: one that waited could deadlock.
+    """
+    if not tx.flavor.locks_rows:
+        return set()
+    line_of = {
+        row.job_id: row.line
+        for ids in portions(job_ids)
+        for row in tx.execute(_LINES_OF, {"ids": ids})
+    }
+    kept: Collection[str] = set(line_of.values())
+    if tx.is_callers:
+        lock_known(tx, sorted(kept))
+        return set()
+    for seconds in (0.0, *PAUSES_S):
+        if not kept:
+            return set()
+        if seconds:
+            pause(tx, seconds)
+        kept = _kept(tx, kept)
+    return {each for each, line in line_of.items() if line in kept}
+
+
+def _kept(tx: Tx, lines: Collection[str]) -> set[str]:
+    """Lock the sequences that no other transaction has locked, and return the rest of them."""
+    kept: set[str] = set()
+    for portion in portions(sorted(lines)):
+        locked = set(tx.execute(_FREE_LINES, {"lines": portion}).scalars())
+        if len(locked) < len(portion):
+            kept.update(set(tx.execute(_KNOWN_LINES, {"lines": portion}).scalars()) - locked)
+    return kept
 
 
 def lock_known(tx: Tx, lines: Sequence[str]) -> dict[str, str]:

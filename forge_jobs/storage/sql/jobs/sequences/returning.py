@@ -88,26 +88,45 @@ class Returning:
             self._last |= lock_last(self._tx, sorted(lines - self._last.keys()))
             self._look_behind(coming)
             self._look_ahead({*coming, *(self._last[line] for line in lines)})
+        staying = self._staying(coming)
+        self._status |= dict.fromkeys(staying, JobStatus.PENDING.value)
         for job_id in coming:
-            self._find_place(job_id)
+            if job_id in staying:
+                self._stay(job_id)
+        for job_id in coming:
+            if job_id not in staying:
+                self._come_last(job_id)
 
-    def _find_place(self, job_id: str) -> None:
-        line = self._line(job_id)
+    def _staying(self, coming: Sequence[str]) -> set[str]:
+        """Return those of the jobs that keep their places: one that waits again waits for them, or
+        they are the last.
+
+        Found for all at once: ids need not be in the order of the line.
+        """
+        for job_id in coming:
+            self._last[self._line(job_id)] = self._last[self._line(job_id)] or job_id
+        parents: dict[str, set[str]] = {}
+        for parent, children in self._children.items():
+            for child in children:
+                parents.setdefault(child, set()).add(parent)
+        last = {each for each in coming if self._last[self._line(each)] == each}
+        waiting = {each for each in self._status if not self._has_ended(each)}
+        starts = [parent for each in waiting | last for parent in parents.get(each, ())]
+        return last | (_reached(parents, starts, self._has_ended) & set(coming))
+
+    def _stay(self, job_id: str) -> None:
         mine = self._parents.get(job_id, set())
-        self._last[line] = self._last[line] or job_id
-        if self._is_waited_for(job_id) or self._last[line] == job_id:
-            found = self._active(mine) - {job_id}
-            self._parents[job_id] = mine | found
-        else:
-            found = self._active({self._last[line]}) - {job_id}
-            for parent in mine:
-                self._children[parent].discard(job_id)
-            self._parents[job_id] = set(found)
-            self._leaving.add(job_id)
-            self._last[line] = job_id
-        for parent in found:
-            self._children.setdefault(parent, set()).add(job_id)
+        found = self._active(mine) - {job_id}
+        self._parents[job_id] = mine | found
         self._places[job_id] = found
+
+    def _come_last(self, job_id: str) -> None:
+        line = self._line(job_id)
+        found = self._active({self._last[line]}) - {job_id}
+        self._parents[job_id] = found
+        self._places[job_id] = found
+        self._leaving.add(job_id)
+        self._last[line] = job_id
         self._status[job_id] = JobStatus.PENDING.value
 
     def take_places(self, waiting: Collection[str]) -> set[str]:
@@ -183,10 +202,6 @@ class Returning:
     def _has_ended(self, job_id: str) -> bool:
         status = self._status.get(job_id)
         return status is not None and JobStatus(status) in TERMINAL
-
-    def _is_waited_for(self, job_id: str) -> bool:
-        behind = _reached(self._children, self._children.get(job_id, ()), self._has_ended)
-        return any(each in self._status and not self._has_ended(each) for each in behind)
 
     def _active(self, starts: Iterable[str]) -> set[str]:
         """Return the first jobs from there on that are yet to end."""

@@ -1,0 +1,19 @@
+"""Many writes on few sequences at once, on one server."""
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.storage.protocols import Storage
+from tests.support.line_storms import LineStorm
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_writes_at_once_let_no_two_jobs_of_a_key_run_and_leave_none_behind(
+    storage: Storage, clock: ManualClock, seed: int
+) -> None:
+    async with await storage.reopen() as other:
+        storm = LineStorm([storage, other], seed, clock)
+        await storm.run()
+        await storm.end()
