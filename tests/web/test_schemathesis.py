@@ -67,6 +67,7 @@ def test_no_request_meets_a_defect_or_leaves_the_document(backend: str, tmp_path
 
 @pytest.mark.long
 @pytest.mark.processes
+@pytest.mark.timeout(1_800)  # ten minutes are not enough beside two other suites
 def test_5000_requests_meet_no_defect(tmp_path: Path) -> None:
     # The requests are the same for each store, and what differs between stores the few show.
     assert _run("sqlite", tmp_path, _MANY) >= 5_000
