@@ -41,8 +41,10 @@ class _Client(SyncJobClient):
         return self.outbox.writer
 
     async def _close_client(self, client: ClientCalls) -> None:
-        await super()._close_client(client)
-        await self.outbox.here.aclose()
+        try:
+            await super()._close_client(client)
+        finally:
+            await self.outbox.here.aclose()
 
     def _enqueue_on(
         self, connection: object, requests: Sequence[EnqueueRequest[R]]

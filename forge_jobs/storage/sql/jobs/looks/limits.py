@@ -4,26 +4,41 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, text
+from msgspec import structs
+from sqlalchemy import func, select, text
 
 from forge_jobs.clock import from_us
 from forge_jobs.model.looks import MOST_FULL_KEYS, MOST_PARKED, FullKey, LimitLoad
 from forge_jobs.model.queues import MOST_KEY_JOBS
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.lists import one_of
-from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, limits
+from forge_jobs.storage.sql.base.lists import one_of, portions
+from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, jobs, limits
 from forge_jobs.storage.sql.base.transaction import Tx
 
 _OF_LIMIT = "queue = :queue AND limit_name = :name"
-_LIMITS = (
-    select(limits).where(one_of(limits.c.queue, "names")).order_by(limits.c.queue, limits.c.name)
+# A look for one job of each limit: PostgreSQL would hash all jobs on hold for an EXISTS.
+_A_PARKED = (
+    select(jobs.c.id)
+    .where(jobs.c.queue == limits.c.queue, jobs.c.limit_name == limits.c.name, text(PARKED))
+    .limit(1)
+    .scalar_subquery()
 )
-_USED = text(f"""
-    SELECT limit_name, limit_key, count(*) AS used, max(claimed_at) AS claimed_at
-    FROM forge_jobs
-    WHERE queue = :queue AND {CLAIMED} AND limit_name IS NOT NULL
-    GROUP BY limit_name, limit_key
-""")
+_LIMITS = (
+    select(limits, _A_PARKED.is_not(None).label("has_parked"))
+    .where(one_of(limits.c.queue, "names"))
+    .order_by(limits.c.queue, limits.c.name)
+)
+_USED = (
+    select(
+        jobs.c.queue,
+        jobs.c.limit_name,
+        jobs.c.limit_key,
+        func.count().label("used"),
+        func.max(jobs.c.claimed_at).label("claimed_at"),
+    )
+    .where(one_of(jobs.c.queue, "names"), text(f"{CLAIMED} AND limit_name IS NOT NULL"))
+    .group_by(jobs.c.queue, jobs.c.limit_name, jobs.c.limit_key)
+)
 _PARKED_JOBS = text(f"""
     SELECT count(*) AS waiting, min(run_at) AS oldest FROM (
         SELECT run_at FROM forge_jobs WHERE {_OF_LIMIT} AND {PARKED}
@@ -50,34 +65,42 @@ _MOST_LOOKED_AT = 50
 
 
 def loads(tx: Tx, queues: Sequence[str]) -> tuple[LimitLoad, ...]:
-    """Return the limits of the queues, by queue and name."""
-    by_queue: defaultdict[str, list[Any]] = defaultdict(list)
-    for row in tx.execute(_LIMITS, {"names": list(queues)}):
-        by_queue[row.queue].append(row)
-    found = []
-    for queue, rows in sorted(by_queue.items()):
-        used: defaultdict[str, list[Any]] = defaultdict(list)
-        for row in tx.execute(_USED, {"queue": queue}):
-            used[row.limit_name].append(row)
-        found += [_load(tx, row, used[row.name]) for row in sorted(rows, key=lambda row: row.name)]
-    return tuple(found)
+    """Return the limits of the queues, by queue and name.
+
+    Two statements for all limits at which no job waits.
+    """
+    used: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+    for names in portions(queues):
+        for row in tx.execute(_USED, {"names": names}):
+            used[row.queue, row.limit_name].append(row)
+    found = [
+        _load(tx, limit, used[limit.queue, limit.name])
+        for names in portions(queues)
+        for limit in tx.execute(_LIMITS, {"names": names}).all()
+    ]
+    return tuple(sorted(found, key=lambda load: (load.queue, load.name)))
 
 
 def _load(tx: Tx, limit: Any, used: Sequence[Any]) -> LimitLoad:
     at_most = max(number_or(limit.at_most, 0), 0)
     of = {"queue": limit.queue, "name": limit.name}
-    parked = tx.execute(_PARKED_JOBS, of).one()
     full = [row for row in used if row.used >= at_most > 0]
-    return LimitLoad(
+    load = LimitLoad(
         queue=limit.queue,
         name=limit.name,
         at_most=at_most,
         share=None if limit.share is None else max(number_or(limit.share, 1), 1),
         running=sum(row.used for row in used),
+        full=len(full),
+    )
+    if not limit.has_parked:
+        return load
+    parked = tx.execute(_PARKED_JOBS, of).one()
+    return structs.replace(
+        load,
         waiting=parked.waiting,
         oldest_due_at=None if parked.oldest is None else from_us(parked.oldest),
-        full=len(full),
-        full_keys=tuple(_full_keys(tx, of, full)) if parked.waiting else (),
+        full_keys=tuple(_full_keys(tx, of, full)),
     )
 
 
