@@ -31,7 +31,7 @@ from forge_jobs.handlers.preparing import (
 )
 from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueOptions, EnqueueRequest
-from forge_jobs.handlers.routing import Router, checked_router
+from forge_jobs.handlers.routing import Elsewhere, Router, checked_router
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import MAX_ITEMS, Lane
@@ -212,15 +212,15 @@ class ClientCalls(FlowCalls):
 
         :raises NotLookedUp: the store has to be asked first, see :meth:`prepared`
         """
-        if self.known_strikes.is_due or are_struck(jobs := self._prepared(requests, "asked")):
-            raise NotLookedUp
-        return jobs
+        if not self.known_strikes.is_due:
+            jobs = self._prepared(requests, self._routes.asked)
+            if not are_struck(jobs):
+                return jobs
+        raise NotLookedUp
 
-    def _prepared(self, requests: Sequence[EnqueueRequest], routes: str) -> tuple[NewJob, ...]:
-        known, judge = getattr(self._routes, routes), self.known_strikes.judge
-        return prepare_many(
-            requests, self._handlers, self._router, known, self._encryption, judge=judge
-        )
+    def _prepared(self, requests: Sequence[EnqueueRequest], known: Elsewhere) -> tuple[NewJob, ...]:
+        judge, encryption = self.known_strikes.judge, self._encryption
+        return prepare_many(requests, self._handlers, self._router, known, encryption, judge=judge)
 
     async def prepared(self, requests: Iterable[EnqueueRequest]) -> tuple[NewJob, ...]:
         """:meth:`prepare_many`, with a look at what pods publish where that is due.
@@ -233,13 +233,13 @@ class ClientCalls(FlowCalls):
         if self.known_strikes.is_due:
             await self.known_strikes.refresh()
         try:
-            jobs = self._prepared(wanted, "asked")
+            jobs = self._prepared(wanted, self._routes.asked)
         except NotLookedUp:
             await self._routes.look_up()
-            jobs = self._prepared(wanted, "as_known")
+            jobs = self._prepared(wanted, self._routes.as_known)
         if self.known_strikes.judge is not None and are_struck(jobs):
             await self.known_strikes.read_again()
-            jobs = self._prepared(wanted, "as_known")
+            jobs = self._prepared(wanted, self._routes.as_known)
         return jobs
 
     async def queue_of(self, kind: str) -> str:

@@ -114,8 +114,8 @@ SIGHT_BUGS = [
     _bug(
         "a key stands since its oldest claim",
         _LOADS,
-        "max(claimed_at) AS claimed_at",
-        "min(claimed_at) AS claimed_at",
+        "func.max(jobs.c.claimed_at)",
+        "func.min(jobs.c.claimed_at)",
         f"{_STARVED}a_key_where_one_of_two_jobs_hangs_and_others_pass_is_no_problem",
     ),
     _bug(

@@ -282,8 +282,8 @@ STRIKE_BUGS = [
     _bug(
         "a blocking client in a transaction is not judged",
         "clients/calls.py",
-        "if self.known_strikes.is_due or are_struck(",
-        "if not (",
+        "        if not self.known_strikes.is_due:\n            jobs = self._prepared(requests",
+        "        if True:\n            return self._prepared(requests",
         f"{_CLIENT}a_blocking_client_judges_also_in_a_transaction",
     ),
     _bug(

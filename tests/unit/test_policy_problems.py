@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.objectives import Objective
+from forge_jobs.model.processes import OutboxGauge
 from forge_jobs.policy.judgement.objectives import Delays, standing
 from forge_jobs.policy.judgement.problems.judging import RULES, problems
 from forge_jobs.policy.judgement.problems.problem import (
@@ -33,7 +34,6 @@ from forge_jobs.policy.judgement.problems.snapshot import (
     Growth,
     HeldKind,
     LimitSeen,
-    OutboxSeen,
     PodSeen,
     QueueSeen,
     RunSeen,
@@ -133,8 +133,10 @@ CASES: dict[Code, dict[str, Any]] = {
             ),
         )
     },
-    Code.OUTBOX_WAITING: {"outboxes": (OutboxSeen(name="jobs", waiting=60, waiting_since=SINCE),)},
-    Code.OUTBOX_SET_ASIDE: {"outboxes": (OutboxSeen(name="jobs", set_aside=2, aside_since=SINCE),)},
+    Code.OUTBOX_WAITING: {"outboxes": (OutboxGauge(name="jobs", waiting=60, waiting_since=SINCE),)},
+    Code.OUTBOX_SET_ASIDE: {
+        "outboxes": (OutboxGauge(name="jobs", set_aside=2, aside_since=SINCE),)
+    },
     Code.POD_SILENT: pod(last_beat_at=SINCE, running=3),
     Code.POD_FLAPPING: pod(starts=3, first_start_at=SINCE),
     Code.LOOP_BLOCKED: pod(blocked_since=SINCE, blocked_in="shop.pay in parse_all", running=3),

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from forge_jobs.model.metrics import PodMinute
-from forge_jobs.model.processes import PodGauges, PodState, StoreCall
+from forge_jobs.model.processes import OutboxGauge, PodGauges, PodState, StoreCall
 from forge_jobs.operating.snapshots.fleet import is_live
-from forge_jobs.policy.judgement.problems.snapshot import OutboxSeen, PodSeen, StoreSeen
+from forge_jobs.policy.judgement.problems.snapshot import PodSeen, StoreSeen
 from forge_jobs.storage.protocols import StoreReport
 
 SLOW_MS = 1_000.0
@@ -123,20 +123,19 @@ def _room(report: StoreReport) -> tuple[int, int]:
     return 0, 0
 
 
-def outboxes_seen(pods: Sequence[PodState]) -> tuple[OutboxSeen, ...]:
+def outboxes_seen(pods: Sequence[PodState]) -> tuple[OutboxGauge, ...]:
     """Return the outboxes that live pods relay. Of several pods the worse measurement counts, which
     is at most a minute old.
     """
-    found: dict[str, OutboxSeen] = {}
+    found: dict[str, OutboxGauge] = {}
     for pod in pods:
         for each in pod.gauges.outboxes if is_live(pod) and pod.gauges else ():
-            seen = OutboxSeen(**structs.asdict(each))
-            found[each.name] = _worse(found.get(each.name, seen), seen)
+            found[each.name] = _worse(found.get(each.name, each), each)
     return tuple(found[name] for name in sorted(found))
 
 
-def _worse(one: OutboxSeen, other: OutboxSeen) -> OutboxSeen:
-    return OutboxSeen(
+def _worse(one: OutboxGauge, other: OutboxGauge) -> OutboxGauge:
+    return OutboxGauge(
         name=one.name,
         waiting=max(one.waiting, other.waiting),
         waiting_since=_earlier(one.waiting_since, other.waiting_since),

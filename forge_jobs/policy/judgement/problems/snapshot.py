@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from forge_jobs.model.processes import OutboxGauge
 from forge_jobs.policy.judgement.objectives import Standing
 
 
@@ -216,22 +217,6 @@ class ScheduleSeen(Struct, frozen=True, kw_only=True):
     next_at: datetime | None = None
 
 
-class OutboxSeen(Struct, frozen=True, kw_only=True):
-    """An outbox that pods relay, at most a minute ago.
-
-    :param name: of the destination
-    :param waiting_since: when the oldest record that waits was written down. None: none waits
-    :param set_aside: records that the destination refuses
-    :param aside_since: when the oldest of these was written down
-    """
-
-    name: str
-    waiting: int = 0
-    waiting_since: datetime | None = None
-    set_aside: int = 0
-    aside_since: datetime | None = None
-
-
 class StoreSeen(Struct, frozen=True, kw_only=True):
     """The store.
 
@@ -275,5 +260,5 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     keys: tuple[FullKeySeen, ...] = ()
     struck: tuple[StruckSeen, ...] = ()
     schedules: tuple[ScheduleSeen, ...] = ()
-    outboxes: tuple[OutboxSeen, ...] = ()
+    outboxes: tuple[OutboxGauge, ...] = ()
     store: StoreSeen = StoreSeen()
