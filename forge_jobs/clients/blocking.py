@@ -14,11 +14,11 @@ from typing import Any, TypeVar, Unpack, overload
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
-from forge_jobs.clients.flows.blocking import SyncFlowCalls
 from forge_jobs.clients.following import LogFollower
 from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.clients.strikes import with_strikes
+from forge_jobs.clients.striking.calls import SyncStrikingCalls
 from forge_jobs.clients.watching import Watch
 from forge_jobs.errors import InvalidInput, StorageError, a_type
 from forge_jobs.handlers.preparing import check_request, check_requests
@@ -72,7 +72,7 @@ def run_by_hand(coroutine: Coroutine[Any, Any, T]) -> T:
     )
 
 
-class SyncJobClient(SyncFlowCalls):
+class SyncJobClient(SyncStrikingCalls):
     """``JobClient`` in blocking calls, from any thread. The same names, errors and meanings.
 
     Calls run on an event loop in a separate thread, started by the first call and closed at the

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, Unpack
 from forge_jobs import stop_points
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals, in_batches
-from forge_jobs.clients.flows.calls import FlowCalls
 from forge_jobs.clients.forecasts import explained
 from forge_jobs.clients.results import (
     AwaitedJobs,
@@ -19,6 +18,7 @@ from forge_jobs.clients.results import (
 )
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.clients.strikes import Strikes, are_struck, with_strikes
+from forge_jobs.clients.striking.calls import StrikingCalls
 from forge_jobs.clients.watching import Watches
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import NotFound, StorageError
@@ -51,7 +51,7 @@ R = TypeVar("R")
 _Unit = tuple[NewJob, ...]
 
 
-class ClientCalls(FlowCalls):
+class ClientCalls(StrikingCalls):
     """The methods of every client, in the event loop of its first use. See ``JobClient``."""
 
     def __init__(

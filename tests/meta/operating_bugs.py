@@ -3,6 +3,7 @@
 from tests.meta.bugs import Bug, Edit
 
 _ACCESS = "forge_jobs/operating/access.py"
+_CHANGING = "forge_jobs/clients/records/changing.py"
 _BEYOND = "rights.py::test_no_operation_goes_beyond_the_access"
 _ONE_QUEUE = "rights.py::test_an_actor_of_one_queue_works_there"
 _AUDIT = "rights.py::test_an_actor_of_one_queue_sees_and_undoes_what_was_done_there"
@@ -238,12 +239,10 @@ COMMANDS = (
 )
 
 SETTLED = (
-    _bug(
+    Bug(
         "record: a change is recorded as made before it is",
-        "actions/recording",
-        "structs.replace(action, settled=ActionState.RUNNING)",
-        "action",
-        "continuing.py",
+        ("tests/operating/test_continuing.py",),
+        (Edit(_CHANGING, "structs.replace(action, settled=ActionState.RUNNING)", "action"),),
     ),
     _bug(
         "record: an edit without an answer counts as not made",
@@ -266,12 +265,19 @@ SETTLED = (
         "            if False:\n",
         "continuing.py::test_an_edit_without_an_answer_is_settled_by_what_the_job_has",
     ),
-    _bug(
+    Bug(
         "record: a change without an answer counts as refused",
-        "actions/recording",
-        "except Unavailable:\n            # Perhaps",
-        "except Conflict:\n            # Perhaps",
-        "continuing.py::test_a_change_without_an_answer_is_settled_by_what_is_there",
+        (
+            "tests/operating/test_continuing.py"
+            "::test_a_change_without_an_answer_is_settled_by_what_is_there",
+        ),
+        (
+            Edit(
+                _CHANGING,
+                "except Unavailable:\n        # Perhaps",
+                "except ZeroDivisionError:\n        # Perhaps",
+            ),
+        ),
     ),
     _bug(
         "record: an action that moves is taken from its driver",

@@ -7,8 +7,8 @@ from html import unescape
 import httpx
 import pytest
 
+from forge_jobs.clients.records.values import value_of
 from forge_jobs.model.queues import QueueChange, QueueSettings, QueueState
-from forge_jobs.operating.actions.values import value_of
 from forge_jobs.storage.protocols import Storage
 
 pytestmark = pytest.mark.anyio

@@ -70,6 +70,7 @@ class StrikeRule(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(name, "is too long, or holds NUL", "give up to 1,000 characters")
         if self.effect not in tuple(Effect):
             raise InvalidInput("effect", f"is {self.effect!r}", "give hold or cancel")
+        structs.force_setattr(self, "effect", Effect(self.effect))
         if not (self.kind or self.where):
             raise InvalidInput("kind", "is missing, and where too", "give one of them, or both")
         if self.where:

@@ -4,6 +4,7 @@ from functools import partial
 
 from msgspec import structs
 
+from forge_jobs.clients.records.values import value_of
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.actions import ActionRecord, ActionState, check_action_id, mark_id
 from forge_jobs.model.filters import JobFilter, Refusal
@@ -26,7 +27,6 @@ from forge_jobs.operating.actions.previews import (
     token_of,
 )
 from forge_jobs.operating.actions.recording import VERBS
-from forge_jobs.operating.actions.values import value_of
 
 RESTORE = "restore_jobs"
 """The operation that takes a cancel back."""

@@ -4,11 +4,11 @@ from contextlib import suppress
 
 from msgspec import structs
 
+from forge_jobs.clients.records.values import value_of
 from forge_jobs.errors import StorageError
 from forge_jobs.model.actions import ActionRecord, ActionState
 from forge_jobs.operating.actions.editing import EDIT_JOB, is_edited
 from forge_jobs.operating.actions.recording import drive
-from forge_jobs.operating.actions.values import value_of
 from forge_jobs.storage.protocols import Storage
 
 LOOKED_AT = 200

@@ -1,19 +1,18 @@
 """The records of actions, and the steps of those on many jobs."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TypeVar
 
 import anyio
 from msgspec import structs
 
 from forge_jobs import stop_points
+from forge_jobs.clients.records.changing import change_one
 from forge_jobs.clock import SystemClock
-from forge_jobs.errors import Conflict, ForgeJobsError, Unavailable
+from forge_jobs.errors import Conflict
 from forge_jobs.model.actions import Action, ActionPart, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.operating.actions.values import value_of
 from forge_jobs.operating.base import Calls
 from forge_jobs.storage.protocols import Storage
 
@@ -96,40 +95,8 @@ class RecordedCalls(Calls):
     async def _change_one(
         self, action: Action, change: Callable[[], Awaitable[R]]
     ) -> tuple[R, ActionRecord]:
-        """Store the record, change one value, and settle the record.
-
-        Of a value that has no reader the action brings what was before, and what is asked for.
-        A program that dies in between leaves a record that runs: ``Continuing`` settles that one.
-        """
-        jobs, value = self.storage.jobs, value_of(action.verb)
-        if value is not None:
-            before = await value.read(self.storage, action.target)
-            action = structs.replace(action, before=before)
-        record = await jobs.put_action(structs.replace(action, settled=ActionState.RUNNING))
-        if stop_points.ARMED:
-            await stop_points.reach("actions:recorded")
-        try:
-            changed = await change()
-        except Unavailable:
-            # Perhaps the store has made the change.
-            raise
-        except ForgeJobsError:
-            with suppress(Unavailable):
-                await jobs.settle_action(
-                    structs.replace(action, after=action.before, settled=ActionState.ABORTED)
-                )
-            raise
-        if stop_points.ARMED:
-            await stop_points.reach("actions:changed")
-        with suppress(Unavailable):
-            # The change is made. Another program settles the record when this one cannot.
-            after = action.after
-            if value is not None:
-                after = await value.read(self.storage, action.target)
-            record = await jobs.settle_action(
-                structs.replace(action, after=after, settled=ActionState.DONE)
-            )
-        return changed, record
+        """Store the record, change one value, and settle the record. See :func:`change_one`."""
+        return await change_one(self.storage, action, change)
 
 
 class Pace:

@@ -2,31 +2,16 @@
 
 from msgspec import Struct
 
-from forge_jobs.model.names import check_name
+from forge_jobs.clients.striking import ADD, LIFT, Lifted, lift_strike, put_strike
 from forge_jobs.model.strikes import Strike, StrikeRule, hidden_values
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.jobs.calls import JobCalls
-from forge_jobs.policy.strikes import Judge
-
-_AT_ONCE, _BATCHES = 1_000, 20
 
 
 class StrikeList(Struct, frozen=True):
     """All strikes, by name."""
 
     strikes: tuple[Strike, ...]
-
-
-class Lifted(Struct, frozen=True, kw_only=True):
-    """A lifted strike.
-
-    :param released: how many held jobs this call has made ready, at most 20,000. The leader of the
-        pods does the same beside it, so all become ready. A job that another strike means is held
-        again
-    """
-
-    name: str
-    released: int
 
 
 class StrikeCalls(JobCalls):
@@ -50,12 +35,8 @@ class StrikeCalls(JobCalls):
         A strike of the same name is set anew. Jobs that the old one held and the new one does not
         mean by the same rule are ready, to be judged again. Running jobs go on.
         """
-        self._may_strike("add_strike", name)
-        config, by = self.storage.config, self.actor.name
-        await self._recorded("add_strike", name, lambda: config.put_strike(name, rule, by))
-        await self._release_struck()
-        found = {strike.name: strike for strike in await config.strikes()}
-        return found[name]
+        self._may_strike(ADD)
+        return await put_strike(self.storage, self._recorded, name, rule, self.actor.name)
 
     async def lift_strike(self, name: str) -> Lifted:
         """Remove a strike. The jobs that it held are ready in the order of their queues, and pods
@@ -66,21 +47,9 @@ class StrikeCalls(JobCalls):
 
         :raises NotFound: no such strike
         """
-        self._may_strike("lift_strike", name)
-        config = self.storage.config
-        await self._recorded("lift_strike", name, lambda: config.lift_strike(name))
-        return Lifted(name=name, released=await self._release_struck())
+        self._may_strike(LIFT)
+        return await lift_strike(self.storage, self._recorded, name)
 
-    async def _release_struck(self) -> int:
-        marks, released = Judge(await self.storage.config.strikes()).marks, 0
-        for _ in range(_BATCHES):
-            count = await self.storage.jobs.release_struck(marks, _AT_ONCE)
-            released += count
-            if count < _AT_ONCE:
-                break
-        return released
-
-    def _may_strike(self, action: str, name: str) -> None:
+    def _may_strike(self, action: str) -> None:
         self.actor.act(action)
         self.actor.need(Right.QUEUES)
-        check_name("name", name)

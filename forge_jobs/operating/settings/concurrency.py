@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from forge_jobs.clients.records.values import target_of_limit
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId
@@ -14,7 +15,6 @@ from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MOST_KEY_JOBS, LimitKey, LimitState, check_limits
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
-from forge_jobs.operating.actions.values import target_of_limit
 from forge_jobs.operating.documents import Deleted, widened
 
 _MOST = MOST_KEY_JOBS // 2

@@ -5,6 +5,7 @@ import shlex
 import msgspec
 from msgspec import structs
 
+from forge_jobs.clients.records.values import value_of
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.actions import ActionState
 from forge_jobs.model.answering.filters import query_of
@@ -14,7 +15,6 @@ from forge_jobs.operating.access import Access
 from forge_jobs.operating.actions.calls import RESTORE
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.editing import EDIT_JOB
-from forge_jobs.operating.actions.values import value_of
 from forge_jobs.operating.operations import BY_NAME
 from forge_jobs.web.pages.acting import outcome
 from forge_jobs.web.pages.deeds import DEEDS
