@@ -121,6 +121,7 @@ RESTORE_BUGS = (
 )
 
 _KIN = files_of("kin")
+_WITH_PARENTS = files_of("with_parents")
 _KIN_SQL = "forge_jobs/storage/sql/jobs/one/kin.py"
 _KIN_REDIS = "forge_jobs/storage/redis/jobs/one/kin.py"
 KIN_BUGS = (
@@ -149,6 +150,16 @@ KIN_BUGS = (
                 "ON child_id = listed.value",
             ),
         ),
+    ),
+    Bug(
+        "with_parents: a removed parent is forgotten",
+        _WITH_PARENTS,
+        (Edit(_KIN_SQL, " LEFT JOIN forge_jobs AS parent", " JOIN forge_jobs AS parent"),),
+    ),
+    Bug(
+        "with_parents: a job that has ended waits",
+        _WITH_PARENTS,
+        (Edit(_KIN_SQL, "if is_blocked and each.edge.waits", "if each.edge.waits"),),
     ),
     Bug(
         "kin, redis: children that were removed are shown",

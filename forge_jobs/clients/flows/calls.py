@@ -40,7 +40,7 @@ from forge_jobs.errors import Conflict, Locked, NotFound, Unavailable
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import Kin
+from forge_jobs.model.edges import Kin, Relative
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
@@ -173,17 +173,14 @@ class FlowCalls(ListCalls):
     async def workflow(self, workflow_id: str) -> WorkflowState:
         """Return the graph of the workflow, and how far each step has come.
 
-        Two looks at the store, at the workflow's own job and at what that job comes after, however
-        many steps there are. Steps that were removed meanwhile are there without their status.
+        One look at the store, at the workflow's own job and what that job comes after, however many
+        steps there are. Steps that were removed meanwhile are there without their status.
 
         :raises NotFound: there is no such workflow, or it is not stored yet
         :raises KeyMissing: the graph is encrypted, and this client has no such key
         """
-        gate = await self._gate(workflow_id)
-        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
-        if kin is None:
-            raise _no_workflow(gate.id)
-        return workflow_state(decrypted_job(gate, self._encryption).payload, gate, kin.parents)
+        gate, steps = await self._with_steps(workflow_id)
+        return workflow_state(decrypted_job(gate, self._encryption).payload, gate, steps)
 
     async def add_steps(
         self, workflow: str | JobContext, steps: Steps
@@ -255,9 +252,8 @@ class FlowCalls(ListCalls):
 
         :raises NotFound: there is no such workflow, or it is not stored yet
         """
-        gate = await self._gate(workflow_id)
-        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
-        jobs = await to_cancel(self._jobs, gate, kin.parents)
+        gate, steps = await self._with_steps(workflow_id)
+        jobs = await to_cancel(self._jobs, gate, steps)
         return await self._changed(self._jobs.cancel, jobs)
 
     async def resume_workflow(self, workflow_id: str) -> BulkTotals:
@@ -274,10 +270,16 @@ class FlowCalls(ListCalls):
             removed
         :raises Conflict: the workflow has ended with success
         """
-        gate = await self._gate(workflow_id)
-        kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
-        jobs = await to_resume(self._jobs, gate, kin.parents)
+        gate, steps = await self._with_steps(workflow_id)
+        jobs = await to_resume(self._jobs, gate, steps)
         return await self._changed(self._jobs.requeue, jobs)
+
+    async def _with_steps(self, workflow_id: str) -> tuple[Job, tuple[Relative, ...]]:
+        wanted = check_job_id(workflow_id, "workflow_id")
+        found = await self._jobs.with_parents(wanted)
+        if found is None or found[0].kind != WORKFLOW_KIND:
+            raise _no_workflow(wanted)
+        return found
 
     async def _gate(self, workflow_id: str) -> Job:
         wanted = check_job_id(workflow_id, "workflow_id")

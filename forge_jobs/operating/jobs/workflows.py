@@ -12,8 +12,7 @@ from forge_jobs.clients.flows.workflows import (
     workflow_state,
 )
 from forge_jobs.errors import DecryptionFailed, KeyMissing, NotFound
-from forge_jobs.handlers.preparing import MAX_PARENTS
-from forge_jobs.model.edges import MOST_ASKED, Kin
+from forge_jobs.model.edges import MOST_ASKED, Relative
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
@@ -113,12 +112,12 @@ class WorkflowCalls(JobCalls):
         :raises NotFound: there is no such workflow
         """
         self.actor.need(Right.READ)
-        gate, kin = await self._workflow(workflow_id)
+        gate, found = await self._workflow(workflow_id)
         try:
             graph = self.client.decrypted(gate).payload
         except (KeyMissing, DecryptionFailed):
             graph = None
-        state = workflow_state(graph, gate, kin.parents)
+        state = workflow_state(graph, gate, found)
         steps = {name: each for name, each in state.steps.items() if self.actor.sees(each.queue)}
         seen = structs.replace(state, steps=steps)
         return WorkflowView(
@@ -145,8 +144,8 @@ class WorkflowCalls(JobCalls):
         :raises NotFound: there is no such workflow
         """
         self.actor.act("cancel_workflow")
-        gate, kin = await self._workflow(workflow_id)
-        jobs = await to_cancel(self.storage.jobs, gate, kin.parents)
+        gate, found = await self._workflow(workflow_id)
+        jobs = await to_cancel(self.storage.jobs, gate, found)
         return await self._in_actions("cancel_jobs", jobs, reason)
 
     async def resume_workflow(self, workflow_id: str, *, reason: str = "") -> Changed:
@@ -159,16 +158,15 @@ class WorkflowCalls(JobCalls):
         :raises Conflict: the workflow has ended with success
         """
         self.actor.act("resume_workflow")
-        gate, kin = await self._workflow(workflow_id)
-        jobs = await to_resume(self.storage.jobs, gate, kin.parents)
+        gate, found = await self._workflow(workflow_id)
+        jobs = await to_resume(self.storage.jobs, gate, found)
         return await self._in_actions("requeue_jobs", jobs, reason)
 
-    async def _workflow(self, workflow_id: str) -> tuple[Job, Kin]:
-        gate = await self._stored(check_job_id(workflow_id, "workflow_id"))
-        kin = (await self.storage.jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id)
-        if gate.kind != WORKFLOW_KIND or kin is None:
+    async def _workflow(self, workflow_id: str) -> tuple[Job, tuple[Relative, ...]]:
+        found = await self.storage.jobs.with_parents(check_job_id(workflow_id, "workflow_id"))
+        if found is None or not self.actor.sees(found[0].queue) or found[0].kind != WORKFLOW_KIND:
             raise NotFound(f"there is no workflow {workflow_id}")
-        return gate, kin
+        return found
 
     async def _in_actions(self, verb: str, ids: Sequence[JobId], reason: str) -> Changed:
         total = Changed()

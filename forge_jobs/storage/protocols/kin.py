@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from forge_jobs.model.edges import Kin, Tally
+from forge_jobs.model.edges import Kin, Relative, Tally
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After
+from forge_jobs.model.jobs import After, Job
 
 
 class KinStore(Protocol):
@@ -32,6 +32,18 @@ class KinStore(Protocol):
         :raises InvalidInput: too many jobs, or a limit out of bounds
         :raises PartlyUnavailable: part of the store is silent. The error has the jobs of which all
             relatives answer
+        """
+        ...
+
+    async def with_parents(self, job_id: JobId) -> tuple[Job, tuple[Relative, ...]] | None:
+        """Return the job, whole, and its parents with their states, in id order. None: no such job.
+
+        The first ``MOST_OF_ONE`` parents. A parent that was removed is there without a status.
+
+        SQL reads all in one statement. Redis reads the job with its edges in one step, and then the
+        states of the parents, queue by queue.
+
+        :raises PartlyUnavailable: part of the store is silent, and has the job or a parent
         """
         ...
 

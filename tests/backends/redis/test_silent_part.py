@@ -108,6 +108,13 @@ async def test_relatives_are_read_beside_those_of_a_silent_server(shards: Shards
     assert raised.value.unknown == {beside.id, silent.id, child.id}
     assert [each.id for each in raised.value.found[parent.id].children] == [beside.id]
     assert raised.value.found.keys() == {parent.id}
+    with shards.down("killed"):
+        found = await shards.storage.jobs.with_parents(beside.id)
+        assert found is not None
+        assert [each.id for each in found[1]] == [parent.id]
+        for unknown in (silent.id, child.id):
+            with pytest.raises(PartlyUnavailable):
+                await shards.storage.jobs.with_parents(unknown)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

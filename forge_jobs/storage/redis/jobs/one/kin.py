@@ -1,19 +1,22 @@
 """The parents and children of jobs, some of them in other queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
 from forge_jobs.errors import PartlyUnavailable
-from forge_jobs.model.edges import Kin, Relative
+from forge_jobs.model.edges import MOST_OF_ONE, Kin, Relative
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import item_of, request_of
 from forge_jobs.storage.redis.base.steps import run_some_in_steps
 from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.jobs.filters import portions
+from forge_jobs.storage.redis.jobs.read import Whole, fields_of, whole_job
 from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.locators.asking import find
 from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
 _PAGES = 10
@@ -57,6 +60,40 @@ async def kin_of(db: Database, ids: Sequence[JobId], limit: int) -> dict[JobId, 
     return found
 
 
+async def with_parents(
+    db: Database, job_id: JobId, late: Mapping[JobId, str]
+) -> tuple[Job, tuple[Relative, ...]] | None:
+    """See ``KinStore.with_parents``.
+
+    :param late: jobs whose locators are not written yet, and their queues
+    """
+    queues, unknown = await find(db, [job_id], late)
+    parents: tuple[Relative, ...] | None = None
+    for base, ids in by_base(db, queues).items():
+        answers, silent = await db.run_some(
+            "with_parents", {base: ids}, list[Whole | Literal[False]]
+        )
+        if silent:
+            break
+        [whole] = answers[base]
+        if not whole:
+            return None
+        parents = await _Reading(db, queues, MOST_OF_ONE).parents(job_id, whole[2])
+        if parents is not None:
+            return _with_edges(queue_of(base), job_id, whole, parents), parents
+    if not queues and not unknown:
+        return None
+    text = f"job {job_id}, or a job before it, is not known: a server does not answer"
+    raise PartlyUnavailable(text, {}, {job_id})
+
+
+def _with_edges(queue: str, job_id: JobId, whole: Whole, parents: Sequence[Relative]) -> Job:
+    fields, errors, _ = whole
+    waits = [text for each in parents if each.edge.waits for text in (each.id, each.edge.value)]
+    is_blocked = fields_of(whole).get("status") == JobStatus.BLOCKED.value
+    return whole_job(queue, job_id, (fields, errors, waits if is_blocked else []))
+
+
 class _Reading:
     """The relatives of some jobs, read for all of the jobs at once.
 
@@ -74,7 +111,7 @@ class _Reading:
     async def kin(self) -> dict[JobId, Kin]:
         """Return the relatives of the jobs that are stored and known."""
         listed = await self._list(self._queues, 0)
-        edges = {job: self._edges(each) for job, each in listed.items() if each.is_stored}
+        edges = {job: self._edges(each.flat) for job, each in listed.items() if each.is_stored}
         self._children = {job: [] for job in edges}
         parents, unlocated = await locate_some(
             self._db, (parent for some in edges.values() for parent in some)
@@ -88,6 +125,18 @@ class _Reading:
             for job, some in edges.items()
             if job not in self.unknown
         }
+
+    async def parents(self, job: JobId, flat: Sequence[str]) -> tuple[Relative, ...] | None:
+        """Return the parents of a job by its edges. None: one is not known.
+
+        :param flat: parents and edges in turn
+        """
+        edges = self._edges(flat)
+        queues, unlocated = await locate_some(self._db, edges)
+        await self._ask({(parent, ""): queue for parent, queue in queues.items()})
+        if unlocated or any(self._is_missing(each, queues) for each in edges):
+            return None
+        return self._kin(job, edges, queues, is_cut=False).parents
 
     async def _read(
         self, parents: Mapping[JobId, str], listed: Mapping[JobId, _Listed]
@@ -149,8 +198,8 @@ class _Reading:
         is_full = len(listed.children) > self._limit
         return is_full and len(self._children[job]) <= self._limit and job not in self.unknown
 
-    def _edges(self, listed: _Listed) -> dict[JobId, Edge]:
-        stored = sorted(zip(listed.flat[::2], listed.flat[1::2], strict=True))
+    def _edges(self, flat: Sequence[str]) -> dict[JobId, Edge]:
+        stored = sorted(zip(flat[::2], flat[1::2], strict=True))
         return {JobId(parent): Edge.read(edge) for parent, edge in stored[: self._limit + 1]}
 
     def _is_missing(self, parent: JobId, located: Mapping[JobId, str]) -> bool:
@@ -163,7 +212,7 @@ class _Reading:
             _relative(parent, queues.get(parent, ""), self._states.get((parent, "")), edge)
             for parent, edge in edges.items()
         ]
-        children = self._children[job]
+        children = self._children.get(job, [])
         return Kin(
             parents=tuple(parents[: self._limit]),
             children=tuple(children[: self._limit]),

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from forge_jobs.model.edges import Kin, Tally, check_kin
+from forge_jobs.model.edges import Kin, Relative, Tally, check_kin
 from forge_jobs.model.edits import JobContent
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After
+from forge_jobs.model.jobs import After, Job
 from forge_jobs.model.queues import LinePlace
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.jobs import children, read
 from forge_jobs.storage.sql.jobs.one.edit import edit
 from forge_jobs.storage.sql.jobs.one.joining import await_also
-from forge_jobs.storage.sql.jobs.one.kin import kin_of
+from forge_jobs.storage.sql.jobs.one.kin import kin_of, with_parents
 
 
 class OneJobCalls:
@@ -33,6 +33,10 @@ class OneJobCalls:
         """See ``KinStore``."""
         check_kin(ids, limit)
         return await self._database.read(lambda tx: kin_of(tx, ids, limit))
+
+    async def with_parents(self, job_id: JobId) -> tuple[Job, tuple[Relative, ...]] | None:
+        """See ``KinStore``."""
+        return await self._database.read(lambda tx: with_parents(tx, job_id))
 
     async def tallies(self, ids: Sequence[JobId]) -> dict[JobId, Tally]:
         """See ``KinStore``."""
