@@ -202,8 +202,11 @@ class Exchange(Struct, frozen=True):
     :param next_due_in: when fewer were claimed than asked for: how long until the next job
         of the queue falls due, None when none is scheduled. Zero when due jobs were left for their
         size. Only a hint.
+    :param goes_on: the call has put jobs of full keys on hold, and due jobs may stand behind them.
+        So a further claim is no busy loop: each such call leaves fewer jobs to look at
     """
 
     settled: tuple[bool | None, ...]
     claimed: tuple[ClaimedJob, ...]
     next_due_in: timedelta | None
+    goes_on: bool = False

@@ -15,7 +15,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import LimitState
-from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     KIND,
@@ -388,6 +388,25 @@ async def test_many_jobs_of_full_keys_in_front_are_met_once(
     assert behind <= {*ids_of(claims)}
     counts = (await storage.jobs.counts((QUEUE,)))[QUEUE]
     assert (counts.due, counts.held, counts.by_status["pending"]) == (0, 0, 3_005 - 12)
+
+
+async def test_a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    await storage.jobs.enqueue([new_job(limit_name=NAME, limit_key="a") for _ in range(3_500)])
+    assert await claim(storage, lease)
+    clock.advance(MICROSECOND)
+    free = await store(storage, "", name="")
+    demand = Demand(worker_ids=("w1", "w2"), limit=2, kinds=frozenset({KIND}))
+    answers: list[Exchange] = []
+    while not answers or not answers[-1].claimed:
+        answers.append(await storage.jobs.exchange(QUEUE, [], demand, lease))
+        assert answers[-1].claimed or answers[-1].goes_on
+    assert ids_of(list(answers[-1].claimed)) == [free]
+    assert len(answers) > 1
+    last = await storage.jobs.exchange(QUEUE, [], demand, lease)
+    assert (last.claimed, last.goes_on) == ((), False)
 
 
 async def test_many_callers_at_once_never_pass_a_limit(storage: Storage) -> None:

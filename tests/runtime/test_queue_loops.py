@@ -154,6 +154,27 @@ async def test_a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated(
         await wait_until(lambda: it.started == [0], description="it runs without another beat")
 
 
+async def test_claims_that_put_jobs_on_hold_follow_each_other_without_a_pause(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = faulty(storage, Faults())
+    exchange = behind.jobs.exchange
+    steps = iter(range(500))
+
+    async def hold_some(*args: Any) -> Exchange:
+        for _ in steps:
+            return Exchange((), (), seconds(0), goes_on=True)
+        answer: Exchange = await exchange(*args)
+        return answer
+
+    monkeypatch.setattr(behind.jobs, "exchange", hold_some, raising=False)
+    async with bench(behind) as it:
+        await enqueue_one(storage, kind="enters", payload='{"n":0}')
+        it.beat(due_in=seconds(0))
+        # With pauses as after claims that found nothing, this would take minutes.
+        await wait_until(lambda: it.started == [0], description="the job behind them runs")
+
+
 async def test_claims_held_ahead_are_let_go_when_the_storage_is_closed(storage: Storage) -> None:
     async with await storage.reopen() as closing, bench(closing) as it:
         it.pool._pace.record(0.001, it.clock.elapsed())

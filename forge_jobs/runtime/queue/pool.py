@@ -224,8 +224,8 @@ class WorkerPool:
         if demand.limit:
             self._appetite.answered(claimed, demand)
             self._has_backlog = len(claimed) >= demand.limit
-            self._fruitless = 0 if claimed else self._fruitless + 1
-            self._may_have_work |= self._has_backlog
+            self._fruitless = 0 if claimed or exchange.goes_on else self._fruitless + 1
+            self._may_have_work |= self._has_backlog or exchange.goes_on
             if not self._has_backlog:
                 self._look_within(exchange.next_due_in)
                 if not claimed and now < self._cooling_until + _AFTER_COOLING:

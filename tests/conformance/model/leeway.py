@@ -88,7 +88,7 @@ class Leeway:
                 )
             case Exchange():
                 # "Only a hint."
-                return replace(answer, next_due_in=None)
+                return replace(answer, next_due_in=None, goes_on=False)
             case PodState() if not answer.lease_remaining:
                 # "Void": whether they are shown as zeros or not at all is left open.
                 return replace(answer, slots={})

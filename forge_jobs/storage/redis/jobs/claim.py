@@ -151,6 +151,7 @@ async def exchange(
         tuple(settled),
         tuple(claimed),
         None if next_in < 0 else timedelta(microseconds=next_in),
+        goes_on=answer.left == _FULL,
     )
 
 

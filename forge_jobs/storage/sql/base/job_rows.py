@@ -46,11 +46,13 @@ class Picked(NamedTuple):
     :ivar rows: as they were before they were claimed, in the queue's order
     :ivar is_cut: more jobs were due, beyond the bytes of one call
     :ivar elsewhere: kinds of jobs that were met, which other pods know. Some or all
+    :ivar goes_on: see ``Exchange``
     """
 
     rows: list[JobRow]
     is_cut: bool
     elsewhere: frozenset[str] = frozenset()
+    goes_on: bool = False
 
 
 class Succeeded(NamedTuple):

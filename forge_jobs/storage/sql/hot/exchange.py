@@ -130,12 +130,12 @@ _WITHIN_LIMITS = f"""
         SELECT {", ".join(_BEFORE.get(name, f"(job).{name}") for name in CLAIMED_WITH)}
         FROM found WHERE (job).id IS NOT NULL
     ), {_NEWS.format(claims="claimed")}, counted AS ({COUNT})
-    SELECT ARRAY(SELECT id FROM ended) AS ended, is_cut, wakes, is_limited, unknown,
+    SELECT ARRAY(SELECT id FROM ended) AS ended, is_cut, goes_on, wakes, is_limited, unknown,
         CASE WHEN (SELECT count(*) FROM claimed) < :count THEN ({NEXT_DUE}) - {NOW} END AS next_due,
         {", ".join(f"NULL AS {name}" for name in CLAIMED_WITH)}
     FROM found WHERE (job).id IS NULL
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM claimed
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM claimed
 """
 WITHIN_LIMITS = _WITHIN_LIMITS.replace(":now", NOW)
 """As :func:`exchange`, with claims of jobs of limits. For sessions of hot statements."""

@@ -53,6 +53,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
         return Picked([], is_cut=False)
     freed = tx.take_freed(queue) if tx.freed else []
     permits: Permits | None = None
+    goes_on = False
     search = _Search(tx, queue, demand)
     if gate.is_opened or freed:
         # Jobs on hold may come before those that are ready.
@@ -62,7 +63,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     if permits is None and gate.has_limits and any(row.limit_name for row in picked):
         permits = Permits(tx, queue, demand.limit)
     if permits is not None:
-        picked, is_cut = _within_limits(tx, queue, demand, permits, search)
+        picked, is_cut, goes_on = _within_limits(tx, queue, demand, permits, search)
     if picked:
         tx.rows(
             _TAKE,
@@ -75,13 +76,14 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
             },
         )
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(picked))
-    return Picked(picked, is_cut)
+    return Picked(picked, is_cut, goes_on=goes_on)
 
 
 def _within_limits(
     tx: Tx, queue: str, demand: Demand, permits: Permits, search: "_Search"
-) -> tuple[list[JobRow], bool]:
-    """Return the jobs to take, and whether more are due, where some may be of limits.
+) -> tuple[list[JobRow], bool, bool]:
+    """Return the jobs to take, where some may be of limits, whether more are due, and whether jobs
+    were put on hold that may stand before others.
 
     :param search: has found the first due jobs
     """
@@ -91,7 +93,7 @@ def _within_limits(
             # Nothing is taken until the keys of all jobs that come first are known.
             turns.finish()
             permits.finish(())
-            return [], True
+            return [], True, True
         search = search.again()
     picked: list[JobRow] = []
     is_cut = True
@@ -107,7 +109,7 @@ def _within_limits(
     if turns is not None:
         picked, is_cut = _in_turn(tx, demand, turns, picked, is_cut=is_cut)
     permits.finish({row.id for row in picked})
-    return picked, is_cut
+    return picked, is_cut, is_cut and bool(permits.parked)
 
 
 def _in_turn(

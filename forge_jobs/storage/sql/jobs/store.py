@@ -33,7 +33,7 @@ from forge_jobs.storage.changes import Changes
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql.actions.calls import RecordCalls
 from forge_jobs.storage.sql.base.database import Database
-from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
+from forge_jobs.storage.sql.base.job_rows import Picked, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import give_back
 from forge_jobs.storage.sql.config.queues import list_again, unlisted
@@ -124,22 +124,23 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
+        def script(tx: Tx) -> tuple[list[bool | None], Picked, timedelta | None]:
             settled = finalize.finalize(tx, finalizations) if finalizations else []
             picked = tx.flavor.claim(tx, queue, demand, lease)
             next_due_in = timedelta(0) if picked.is_cut else None
             if len(picked.rows) < demand.limit and not picked.is_cut:
                 next_due_in = claim.next_due_in(tx, queue)
-            return settled, picked.rows, next_due_in
+            return settled, picked, next_due_in
 
         def answer(
-            done: tuple[list[bool | None], list[JobRow], timedelta | None],
+            done: tuple[list[bool | None], Picked, timedelta | None],
         ) -> tuple[Exchange, list[Unreadable]]:
             settled, picked, next_due_in = done
-            claimed, unreadable = claimed_jobs(picked, lease.host_id)
+            claimed, unreadable = claimed_jobs(picked.rows, lease.host_id)
             # Jobs behind those set aside are due too.
             next_due_in = timedelta(0) if unreadable else next_due_in
-            return Exchange(tuple(settled), tuple(claimed), next_due_in), unreadable
+            exchange = Exchange(tuple(settled), tuple(claimed), next_due_in, picked.goes_on)
+            return exchange, unreadable
 
         exchange, unreadable = await self._database.write_then(
             script, answer, synced=bool(finalizations)

@@ -192,7 +192,9 @@ END $$;
 CREATE OR REPLACE FUNCTION forge_claim_job_by_job(
     of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
     known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[]
-) RETURNS TABLE (is_cut boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs)
+) RETURNS TABLE (
+    is_cut boolean, goes_on boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs
+)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -239,6 +241,7 @@ DECLARE
     times_met bigint[];
 BEGIN
     is_cut := false;
+    goes_on := false;
     wakes := false;
     is_limited := cardinality(names) > 0;
     unknown := '{}';
@@ -276,6 +279,7 @@ BEGIN
             INSERT INTO forge_openings (queue, limit_name, limit_key, since)
             SELECT of_queue, name, key, at_time FROM unnest(names, keys) AS freed (name, key);
             is_cut := true;
+            goes_on := true;
             wakes := true;
             RETURN NEXT;
             RETURN;
@@ -505,7 +509,7 @@ BEGIN
                 claimed_at = at_time, heartbeat_at = at_time, started_at = NULL, finished_at = NULL
             FROM unnest(taken) WITH ORDINALITY AS mine (id, place)
             WHERE one.id = mine.id
-            RETURNING NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], one;
+            RETURNING NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], one;
             number := number + cardinality(taken);
             IF cardinality(turn_ids) > 0 THEN
                 turn_taken := turn_taken || ARRAY(SELECT unnest(turn_ids) INTERSECT SELECT unnest(taken));
@@ -608,6 +612,7 @@ BEGIN
             WHERE id = ANY (readied) AND status IN ('pending', 'failed') AND hold IS NULL
         );
     END IF;
+    goes_on := is_cut AND cardinality(parked) > 0;
     is_cut := is_cut OR (are_more_turns AND number < most);
     IF by_kind THEN
         WITH RECURSIVE used AS (
@@ -634,6 +639,7 @@ END $$;
 -- freed: the keys of limits of which the calling statement has ended jobs
 -- Returns the claimed jobs, and a last row without a job:
 --   is_cut:     more jobs are due, or may be
+--   goes_on:    the claim has put jobs on hold that stood before them
 --   wakes:      other pods have to look for work
 --   is_limited: jobs of limits were met
 --   unknown:    kinds of due jobs that are not known to the caller
@@ -642,7 +648,9 @@ END $$;
 CREATE OR REPLACE FUNCTION forge_claim_within_limits(
     of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
     known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint
-) RETURNS TABLE (is_cut boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs)
+) RETURNS TABLE (
+    is_cut boolean, goes_on boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs
+)
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -739,9 +747,9 @@ BEGIN
             WHERE one.id = met.id AND EXISTS (SELECT FROM clear)
             RETURNING one
         )
-        SELECT NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], claimed.one FROM claimed
+        SELECT NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], claimed.one FROM claimed
         UNION ALL
-        SELECT false, false, are_any OR cardinality(freed_names) > 0, '{}', NULL FROM clear;
+        SELECT false, false, false, are_any OR cardinality(freed_names) > 0, '{}', NULL FROM clear;
         IF FOUND THEN
             RETURN;
         END IF;
@@ -755,7 +763,9 @@ END $$;
 CREATE OR REPLACE FUNCTION forge_claim_with_settings(
     of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
     known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint
-) RETURNS TABLE (is_cut boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs)
+) RETURNS TABLE (
+    is_cut boolean, goes_on boolean, wakes boolean, is_limited boolean, unknown text[], job forge_jobs
+)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

@@ -139,7 +139,7 @@ class PostgresJobStore(SqlJobStore):
                 raise
             # The answers to the ends must arrive.
             return whole
-        return Exchange(whole.settled, claims.claimed, claims.next_due_in)
+        return structs.replace(claims, settled=whole.settled)
 
     async def _within_limits(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
@@ -185,7 +185,7 @@ class PostgresJobStore(SqlJobStore):
             # In this case the statement has claimed nothing.
             return _joined(finalizations, answer, await self._by_script(queue, rest, demand, lease))
         settled = (True,) * len(finalizations)
-        return Exchange(settled, tuple(answer.claimed), answer.next_due_in)
+        return Exchange(settled, tuple(answer.claimed), answer.next_due_in, answer.goes_on)
 
     async def heartbeat(
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
@@ -230,7 +230,7 @@ def _joined(finalizations: Sequence[Finalization], answer: Answer, rest: Exchang
     settled: Iterator[bool | None] = (
         one.claim.job_id in answer.ended or next(outcomes) for one in finalizations
     )
-    return Exchange(tuple(settled), rest.claimed, rest.next_due_in)
+    return structs.replace(rest, settled=tuple(settled))
 
 
 def _in_script(tx: Tx, values: Mapping[str, Any], queue: str) -> list[Any]:

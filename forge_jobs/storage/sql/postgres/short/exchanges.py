@@ -33,7 +33,7 @@ def exchange(branches: int) -> Direct:
 
 _LimitedRow: Any = defstruct(
     "_LimitedRow",
-    ("ended", "is_cut", "wakes", "is_limited", "unknown", "next_due", *CLAIMED_WITH),
+    ("ended", "is_cut", "goes_on", "wakes", "is_limited", "unknown", "next_due", *CLAIMED_WITH),
 )
 WITHIN_LIMITS = Direct(hot.WITHIN_LIMITS, hot.TYPES_WITHIN_LIMITS)
 """Claims jobs of limits as well, see :mod:`~forge_jobs.storage.sql.hot.exchange`."""
@@ -54,6 +54,7 @@ class Answer(NamedTuple):
     :ivar next_due_in: as in ``Exchange``
     :ivar is_limited: limits have to be looked at, and nothing was claimed. Of
         :data:`WITHIN_LIMITS`: jobs of limits were met
+    :ivar goes_on: as in ``Exchange``
     """
 
     ended: frozenset[str]
@@ -66,6 +67,7 @@ class Answer(NamedTuple):
     first: Place | None
     next_due_in: timedelta | None
     is_limited: bool
+    goes_on: bool = False
 
 
 def values_of(
@@ -164,6 +166,7 @@ def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
         first=None,
         next_due_in=timedelta(0) if first.is_cut or unreadable else duration(first.next_due),
         is_limited=first.is_limited,
+        goes_on=first.goes_on,
     )
 
 
