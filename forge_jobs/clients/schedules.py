@@ -35,6 +35,8 @@ SCHEDULE_OPTIONS = frozenset(
         "metadata",
         "keep_result",
         "result_ttl",
+        "concurrency_key",
+        "sequence_key",
     }
 )
 """Options of a request that a schedule gives to each of its jobs."""
@@ -64,8 +66,8 @@ def schedule(
 
     :param name: unique in the store. To change a schedule, declare the name again
     :param what: the request each occurrence enqueues, with the options queue, priority,
-        max_attempts, timeout, tags, metadata, keep_result and result_ttl. Or a handler, or a kind,
-        without arguments
+        max_attempts, timeout, tags, metadata, keep_result, result_ttl, concurrency_key and
+        sequence_key. Or a handler, or a kind, without arguments
     :param expression: five cron fields, six with seconds last, ``@daily`` and the like, or ``@every
         90s``
     :param timezone: IANA name
@@ -104,6 +106,9 @@ def schedule(
         metadata=job.metadata,
         keep_result=job.keep_result,
         result_ttl=job.result_ttl,
+        limit_name=job.limit_name,
+        limit_key=job.limit_key,
+        sequence=job.sequence,
     )
     parse_cron(spec.expression, spec.timezone)
     return spec
@@ -212,6 +217,9 @@ def job_of(spec: ScheduleSpec) -> NewJob:
         keep_result=spec.keep_result,
         result_ttl=spec.result_ttl,
         schedule=spec.name,
+        limit_name=spec.limit_name,
+        limit_key=spec.limit_key,
+        sequence=spec.sequence,
     )
 
 

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.limits.concurrency import Limit
+from forge_jobs.handlers.limits.sequences import Sequence
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Unique
@@ -40,6 +42,8 @@ class KindEntry(Struct, frozen=True, kw_only=True):
     unique: Unique | None = None
     spread: timedelta | None = None
     is_encrypted: bool = False
+    concurrency: Limit | None = None
+    sequence: Sequence | None = None
 
     @property
     def defaults(self) -> HandlerOptions:
@@ -54,6 +58,8 @@ class KindEntry(Struct, frozen=True, kw_only=True):
             keep_result=self.keep_result,
             unique=self.unique,
             spread=self.spread,
+            concurrency=self.concurrency,
+            sequence=self.sequence,
             secrets=marked(paths) if paths else "",
         )
 
@@ -91,4 +97,6 @@ def _entry(handler: Handler[..., Any]) -> KindEntry:
         unique=options.unique,
         spread=options.spread,
         is_encrypted=options.encryption is not None,
+        concurrency=options.concurrency,
+        sequence=options.sequence,
     )

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from forge_jobs.model.jobs import NewJob
+from forge_jobs.model.jobs import Line, NewJob
 
 CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip"]
@@ -24,6 +24,9 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     :param payload: JSON text
     :param metadata: JSON text
     :param keep_result: as of a request. ``result_ttl`` too
+    :param limit_name: the limit that the jobs count toward, "" for none
+    :param limit_key: the key under which they are counted
+    :param sequence: of the jobs. None for none
     """
 
     name: str
@@ -43,6 +46,9 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     metadata: str = "{}"
     keep_result: bool = True
     result_ttl: timedelta | None = None
+    limit_name: str = ""
+    limit_key: str = ""
+    sequence: Line | None = None
 
     def has_times_of(self, other: "ScheduleSpec") -> bool:
         """True when both mean the same occurrences, even with different jobs."""

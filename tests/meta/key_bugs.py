@@ -351,7 +351,7 @@ _ON_POSTGRES = (
         (f"{_FOLLOW_UPS}the_function_sees_it",),
         (
             Edit(
-                "forge_jobs/storage/sql/migrations/0013_keys_of_follow_ups.postgresql.sql",
+                "forge_jobs/storage/sql/migrations/0030_lines_of_sql.postgresql.sql",
                 " forge_enqueue.unique_key || E'\\x1f1',\n",
                 "\n",
             ),
@@ -375,7 +375,7 @@ _ON_POSTGRES = (
         (f"{_FOLLOW_UPS}of_a_holder_and_a_follow_up_the_holder_is_named",),
         (
             Edit(
-                "forge_jobs/storage/sql/migrations/0013_keys_of_follow_ups.postgresql.sql",
+                "forge_jobs/storage/sql/migrations/0030_lines_of_sql.postgresql.sql",
                 "ORDER BY status = 'blocked' AND unique_key <> forge_enqueue.unique_key LIMIT 1",
                 "ORDER BY status LIMIT 1",
             ),

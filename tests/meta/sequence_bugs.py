@@ -20,6 +20,12 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"sequences on redis: {name}", _TESTS, (edit,), "redis")
 
 
+def _by_sql(name: str, old: str, new: str) -> Bug:
+    edit = Edit("forge_jobs/storage/sql/migrations/0030_lines_of_sql.postgresql.sql", old, new)
+    tests = ("tests/backends/postgres/test_sql_sequences.py",)
+    return Bug(f"sequences: {name}", tests, (edit,), "postgres")
+
+
 SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a requeued job runs at its old place",
@@ -210,5 +216,42 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
                 '"settle"',
             ),
         ),
+    ),
+    Bug(
+        "sequences: what a schedule fires overtakes",
+        ("tests/runtime/test_scheduled_sequences.py",),
+        (
+            Edit(
+                "forge_jobs/clients/schedules.py",
+                "        sequence=spec.sequence,\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "sequences: an edit of a schedule takes it out of line",
+        ("tests/web/test_schedule_kinds.py",),
+        (
+            Edit(
+                "forge_jobs/operating/settings/specs.py",
+                'if not is_moved and ("payload" not in given or known is UNKNOWN):',
+                "if False:",
+            ),
+        ),
+    ),
+    _by_sql(
+        "a job of forge_enqueue overtakes",
+        "WHERE id = last_id AND status <> 'done'",
+        "WHERE id = last_id AND status = 'dead'",
+    ),
+    _by_sql(
+        "forge_enqueue does not know the sequences of kinds",
+        "forge_enqueue.sequence_key <> '', declared.in_line IS NOT NULL)",
+        "forge_enqueue.sequence_key <> '', false)",
+    ),
+    _by_sql(
+        "forge_enqueue makes keys that are hashes elsewhere",
+        "IF is_private OR template",
+        "IF template",
     ),
 )

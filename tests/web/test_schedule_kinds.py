@@ -6,10 +6,12 @@ import httpx
 import msgspec
 import pytest
 
-from forge_jobs import Encryption, EnqueueRequest, HandlerRegistry, Secret
+from forge_jobs import Encryption, EnqueueRequest, HandlerRegistry, Limit, Secret, Sequence
 from forge_jobs.clients.schedules import ensure_schedules, schedule
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.schema import published
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Line
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.privacy.encryption import Part, is_encrypted
@@ -163,3 +165,47 @@ async def test_with_the_key_a_schedule_is_encrypted_and_an_edit_stays_encrypted(
         assert (changed.status_code, changed.json()["field"]) == (400, "kind")
         assert (await caller.patch(PLAN, json={"expression": "@weekly"})).status_code == 200
         await storage.cron.delete_schedule("nightly")
+
+
+@pytest.fixture
+async def in_lines(storage: Storage) -> Storage:
+    """A store in which a pod has described a kind that is limited and in a sequence."""
+    handlers = HandlerRegistry()
+
+    @handlers.job("card.charge", sequence=Sequence("{pin}"), concurrency=Limit(2, key="{order}"))
+    async def charge(order: int, pin: Annotated[str, Secret]) -> None: ...
+
+    await storage.procs.publish_kinds(published(handlers))
+    return storage
+
+
+async def test_a_schedule_and_a_job_of_an_operator_keep_the_order_of_the_kind(
+    in_lines: Storage, caller: httpx.AsyncClient
+) -> None:
+    assert (await caller.put(PLAN, json=GIVEN)).status_code == 200
+    [stored] = await in_lines.cron.schedules()
+    line = stored.spec.sequence
+    assert line is not None
+    assert line.key.startswith("#")  # The key is made of a secret.
+    assert stored.spec.limit_name == "card.charge"
+
+    body = {key: GIVEN[key] for key in ("kind", "payload")}
+    made = [(await caller.post("/api/v1/jobs", json=body)).json() for _ in range(2)]
+    first, second = [JobId(each["job_id"]) for each in made]
+    assert await in_lines.jobs.parents([second]) == {second: (first,)}
+    assert (await get_job(in_lines, second)).limit_key == stored.spec.limit_key
+
+
+async def test_an_edit_keeps_the_order_or_follows_the_payload(
+    in_lines: Storage, caller: httpx.AsyncClient
+) -> None:
+    given = EnqueueRequest("card.charge", {"order": 6, "pin": "one"}, sequence_key="all")
+    await ensure_schedules(in_lines.cron, [schedule("nightly", given, "@daily")])
+    assert (await caller.patch(PLAN, json={"expression": "@hourly"})).status_code == 200
+    [stored] = await in_lines.cron.schedules()
+    assert stored.spec.sequence == Line("all", "wait")
+    payload = {"order": 7, "pin": "other"}
+    assert (await caller.patch(PLAN, json={"payload": payload})).status_code == 200
+    [stored] = await in_lines.cron.schedules()
+    assert stored.spec.sequence not in (None, Line("all", "wait"))
+    assert stored.spec.limit_name == "card.charge"

@@ -15,6 +15,9 @@ from forge_jobs.operating.kinds.schemas import UNKNOWN, KnownKind, needs_key
 from forge_jobs.privacy.encryption import is_encrypted
 from forge_jobs.privacy.secrets import SECRETS, marked, paths_in, with_secrets_of
 
+_LINES = ("limit_name", "limit_key", "sequence")
+"""Fields for the order of the jobs. Made of the kind and the payload."""
+
 
 class ScheduleEdit(Struct, frozen=True, kw_only=True):
     """Parts of a schedule. What is left out stays, or is as the kind says in a new schedule.
@@ -82,13 +85,16 @@ def edited_spec(
     metadata = json.decode(stored.metadata, type=dict[str, str])
     own = {key: text for key, text in metadata.items() if key not in OURS}
     parts = structs.asdict(stored) | {"metadata": own, **given}
+    for field in _LINES:
+        del parts[field]
     if was_encrypted and "payload" not in given:
         if is_moved:
             raise InvalidInput(
                 "payload", f"is encrypted for the kind {stored.kind!r}", "give one for the new kind"
             )
         kept = spec_of(UNKNOWN, **(parts | {"payload": "{}"}))
-        return structs.replace(kept, payload=stored.payload, metadata=stored.metadata)
+        kept = structs.replace(kept, payload=stored.payload, metadata=stored.metadata)
+        return _in_line_of(stored, kept)
     if "payload" in given:
         text = spec_of(UNKNOWN, **parts).payload
         before = "{}" if was_encrypted else stored.payload
@@ -98,9 +104,16 @@ def edited_spec(
         if was_encrypted and not is_moved and known.options.encryption is None:
             raise needs_key()
     spec = spec_of(known, **parts)
+    if not is_moved and ("payload" not in given or known is UNKNOWN):
+        spec = _in_line_of(stored, spec)
     made = json.decode(spec.metadata, type=dict[str, str])
     secret = dict.fromkeys((*paths_in(metadata), *paths_in(made)))
     if secret:
         text = json.encode(made | {SECRETS: marked(secret)}).decode()
         spec = structs.replace(spec, metadata=text)
     return spec
+
+
+def _in_line_of(stored: ScheduleSpec, spec: ScheduleSpec) -> ScheduleSpec:
+    """Return the spec with the limit and the sequence of the stored one."""
+    return structs.replace(spec, **{field: getattr(stored, field) for field in _LINES})

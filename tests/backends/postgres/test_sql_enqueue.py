@@ -103,8 +103,11 @@ optional: dict[str, st.SearchStrategy[Any]] = {
     "timeout": st.timedeltas(timedelta(0), timedelta(days=40_000)) | st.just(timedelta(-1)),
     "expires_at": st.datetimes(datetime(1990, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
     "keep_result": st.booleans(),
+    "sequence_key": names | st.just(""),
+    "concurrency_key": names | st.just(""),
 }
-EMPTY = "DELETE FROM forge_jobs; DELETE FROM forge_queues; DELETE FROM forge_counters"
+TABLES = ("jobs", "queues", "counters", "sequences", "members")
+EMPTY = ";".join(f"DELETE FROM forge_{table}" for table in TABLES)
 OWN = ("id", "enqueued_at", "run_at", "requested_run_at", "fingerprint")
 
 
@@ -182,7 +185,11 @@ async def _all(connection: Any) -> list[Any]:
     # An instant has another distance from each call.
     for job in jobs:
         job["delay"] = job["delay"] and round(job["delay"] / 60_000_000)
-    return [jobs, queues, [tuple(row) for row in counts]]
+    members = await connection.fetch("SELECT line, on_failure FROM forge_members")
+    lines = await connection.fetch(
+        "SELECT line, job_id IN (SELECT id FROM forge_jobs) FROM forge_sequences"
+    )
+    return [jobs, queues, *([tuple(row) for row in rows] for rows in (counts, members, lines))]
 
 
 async def test_a_job_of_it_wakes_and_runs_and_is_counted(storage: Storage, url: str) -> None:

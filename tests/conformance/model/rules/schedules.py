@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.ids import JobId, occurrence_job_id
-from forge_jobs.model.jobs import NewJob, Unique
+from forge_jobs.model.jobs import Line, NewJob, Unique
 from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from tests.conformance.model.participants import Raised
 from tests.conformance.model.program import COMMON, Program, few, index, queue
@@ -29,6 +29,7 @@ class Schedules(Program):
             kind=COMMON,
             expression="@every 7s",
             overlap="allow" if overlap else "skip",
+            sequence=Line("m") if name == "hourly" else None,
         )
 
     @rule(name=name_of, to=queue, overlap=st.booleans())
@@ -105,6 +106,7 @@ class Schedules(Program):
             payload=spec.payload,
             schedule=spec.name,
             unique=Unique(f"schedule {spec.name}") if spec.overlap == "skip" else None,
+            sequence=spec.sequence,
         )
 
     def fire_all(self, firings: list[Firing]) -> None:
