@@ -120,6 +120,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("set_concurrency", "limits set-concurrency", f"PUT {_LIMIT}", _OF_LIMIT, _SET),
     _act("delete_concurrency", "limits delete-concurrency", f"DELETE {_LIMIT}", _OF_LIMIT, _SET),
     _read("list_strikes", "strikes list", "/strikes", "/limits"),
+    _read("preview_strike", "strikes add", "/strikes/preview", "/limits"),
     _act("add_strike", "strikes add", "PUT /strikes/{name}", "/limits", "lift_strike"),
     _act("lift_strike", "strikes lift", "DELETE /strikes/{name}", "/limits", "add_strike"),
     _read("outbox_state", "outbox state", "/outbox", "/store"),

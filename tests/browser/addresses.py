@@ -56,6 +56,7 @@ def pages_of(
         **{f"action-{verb}": f"/audit/{action_id}" for verb, action_id in actions.items()},
         "preview": "/act/requeue_jobs?q=status:dead,done",
         "preview-setting": "/act/set_queue?name=gh&max_workers=8",
+        "preview-strike": "/act/add_strike?name=down&kind=mail.send&effect=cancel",
         "preview-pod": f"/act/show_stacks?name={pod}",
         "problem": "/queues/none",
     }

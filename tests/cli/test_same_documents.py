@@ -101,8 +101,12 @@ def test_the_command_and_the_route_of_a_read_give_one_document(
         "job_id": job_id, "name": "q", "host_id": str(host), "action_id": action["id"],
         "workflow_id": store_workflow(forge.url),
     }  # fmt: skip
-    more = {"what_if": ("--max-workers", "4"), "list_kinds": ("--stored",)}
-    asked = {"what_if": "?max_workers=4"}
+    more = {
+        "what_if": ("--max-workers", "4"),
+        "list_kinds": ("--stored",),
+        "preview_strike": ("s", "--kind", "k", "--preview"),
+    }
+    asked = {"what_if": "?max_workers=4", "preview_strike": "?kind=k"}
     reads = [each for each in OPERATIONS if each.right is not Right.ACTIONS]
     paths, commands = {}, {}
     for each in reads:

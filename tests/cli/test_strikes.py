@@ -27,6 +27,20 @@ def test_strikes_are_added_listed_and_lifted(forge: CommandLine) -> None:
     assert {"add_strike", "lift_strike"} <= {*verbs}
 
 
+def test_a_preview_counts_and_sets_nothing(forge: CommandLine) -> None:
+    for amount in (1, 2, 3):
+        forge("enqueue", "pay", "--queue", "q", "--payload", f'{{"amount":{amount}}}')
+    asked = ("strikes", "add", "big", "--kind", "pay", "--preview")
+    assert "3 waiting jobs are meant now, and will be held before their run. Nothing is set." in (
+        forge(*asked).output
+    )
+    told = forge(*asked, "--where", "amount >= 3", "--cancel").output
+    assert "1 of the 3 waiting jobs is meant now, and will be cancelled before its run." in told
+    found = forge.json(*asked, "--where", "amount >= 2")
+    assert found == {"count": 2, "looked_at": 3, "more": False, "unknown": 0}
+    assert "There is no strike." in forge("strikes", "list").output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -201,6 +201,7 @@ def arguments(jobs: Mapping[str, JobId], queue: str) -> dict[str, tuple[Any, ...
         "schedule_fires": (schedule,),
         "add_strike": ("new", StrikeRule(kind="a.kind")),
         "lift_strike": (STRIKE,),
+        "preview_strike": ("a.kind", f'n == "{SECRET}"'),
         "list_outbox": (OUTBOX,),
         "retry_outbox": (OUTBOX,),
         "discard_outbox": (OUTBOX, (jobs["outbox"],)),

@@ -27,6 +27,7 @@ from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.model.strikes import StrikeRule
+from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.queues import QueueEdit
 from forge_jobs.operating.settings.specs import ScheduleEdit
@@ -62,6 +63,8 @@ ACTS = {
     "set_concurrency": "queue=mail&name=hosts&at_most=4",
     "delete_concurrency": "queue=mail&name=hosts",
     "lift_strike": "name=no+mail",
+    "add_strike": "name=x+y&kind=7&where=&effect=hold&reason=a+%22b%22",
+    "add_strike to cancel": "name=no+mail&kind=&where=a+%3E+1&effect=cancel&reason=",
     "cancel_jobs": "id={0}",
     "cancel_jobs by filter": "q=queue:mail+status:pending",
     "requeue_jobs": "q=status:cancelled",
@@ -126,6 +129,7 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         schedules = (await operator.list_schedules()).schedules
         limits = (await operator.list_limits()).rate_limits
         at_once = (await operator.list_concurrency()).limits
+        strikes = (await operator.list_strikes()).strikes
         actions = (await operator.list_actions()).actions
     return [
         sorted((job.id if job.id in ids else "", job.kind, job.status.value) for job in jobs),
@@ -133,11 +137,17 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         [(each.spec, each.paused, each.deleted) for each in schedules],
         [(each.scope, each.limit, each.available == 0) for each in limits],
         at_once,
+        [(each.name, each.rule) for each in strikes],
         sorted(
-            (each.verb, each.target, each.before, each.after, each.changed, each.state.value)
+            (each.verb, each.target, *_values(each), each.changed, each.state.value)
             for each in actions
         ),
     ]
+
+
+def _values(action: ActionView) -> list[str]:
+    """Return the values before and after, without who has set a strike: a command is its user."""
+    return [re.sub(r'"by":"[^"]*"', "", text) for text in (action.before, action.after)]
 
 
 async def by_command(storage: Storage, line: str, path: Path) -> None:
@@ -165,6 +175,7 @@ async def by_python(storage: Storage, line: str, path: Path) -> None:
         "QueueEdit": QueueEdit,
         "RateLimit": RateLimit,
         "ScheduleEdit": ScheduleEdit,
+        "StrikeRule": StrikeRule,
         "timedelta": timedelta,
     }
     program = f"async def main(operator):\n    {line}\n"

@@ -9,10 +9,17 @@ import msgspec
 import pytest
 
 from forge_jobs.model.queues import RateLimit
-from forge_jobs.model.strikes import StrikeRule
+from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
-from tests.support.factories import claim_one, enqueue_one, finish, rate_limited, register
+from tests.support.factories import (
+    claim_one,
+    enqueue_one,
+    finish,
+    new_job,
+    rate_limited,
+    register,
+)
 from tests.support.fleets import HOUR
 from tests.web.conftest import client_of
 from tests.web.test_pages import page
@@ -108,6 +115,74 @@ async def test_a_strike_is_shown_lifted_and_set_again(
     await caller.post(f"/act/undo_action?name={record.removeprefix('/audit/')}")
     [strike] = await storage.config.strikes()
     assert (strike.rule, strike.by) == (rule, "bob")
+
+
+async def test_a_strike_is_set_by_the_form_after_a_preview(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    jobs = [new_job(kind="pay", payload=f'{{"amount":{amount}}}') for amount in (1, 2, 13)]
+    await storage.jobs.enqueue([*jobs, new_job(kind="mail")])
+    text = await page(caller, "/limits")
+    assert "No strike: every job may run." in text
+    for name in ("name", "kind", "where", "effect", "reason"):
+        assert f'name="{name}"' in text
+    given = "name=big&kind=pay&where=amount+%3E%3D+2&effect=cancel&reason=fraud"
+    text = unescape(await page(caller, f"/act/add_strike?{given}"))
+    assert "<h1>Set strike big</h1>" in text
+    assert "Jobs of kind pay and with amount >= 2 are cancelled." in text
+    assert "2 of the 3 waiting jobs are meant now, and will be cancelled before their run." in text
+    assert 'class="primary danger"' in text
+    assert await storage.config.strikes() == []
+    assert "<h1>Done</h1>" in (await caller.post(f"/act/add_strike?{given}")).text
+    [strike] = await storage.config.strikes()
+    expected = StrikeRule(kind="pay", where="amount >= 2", effect=Effect.CANCEL, reason="fraud")
+    assert strike.rule == expected
+
+    text = unescape(await page(caller, "/act/add_strike?name=big&kind=pay&where=&effect=hold"))
+    assert "Jobs of kind pay are held." in text
+    assert f"This replaces the strike of that name: pay and amount >= 2, by {strike.by}." in text
+    assert "3 waiting jobs are meant now, and will be held before their run." in text
+    assert 'class="primary danger"' not in text
+    [record] = set(re.findall(r'href="(/audit/\w+)"', await page(caller, "/audit")))
+    await caller.post(f"/act/undo_action?name={record.removeprefix('/audit/')}")
+    assert await storage.config.strikes() == []
+
+
+async def test_a_preview_counts_a_thousand_and_says_more(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    for _ in range(6):
+        await storage.jobs.enqueue([new_job(kind="pay", payload='{"n":1}') for _ in range(200)])
+    text = await page(caller, "/act/add_strike?name=s&kind=pay")
+    assert "1,000+ waiting jobs are meant now" in text
+    text = await page(caller, "/act/add_strike?name=s&where=n+%3D%3D+1")
+    assert "1,000 of the newest 1,000 waiting jobs are meant now" in text
+    assert "Older ones were not looked at" in text
+
+
+@pytest.mark.parametrize(
+    "given", ["kind=k", "name=s", "name=s&where=amount", "name=s&kind=k&effect=drop"]
+)
+async def test_a_strike_that_is_none_is_named(sqlite: Storage, given: str) -> None:
+    boss = Actor(name="ada", access=Access(actions=frozenset({"add_strike"})))
+    async with client_of(dashboard(sqlite, authorize=lambda _: boss)) as client:
+        await page(client, f"/act/add_strike?{given}", 400)
+        text = await page(client, "/limits")
+    assert "/act/add_strike" in text
+    assert "/act/lift_strike" not in text
+
+
+async def test_who_sees_no_payloads_is_told_no_count_by_payload(sqlite: Storage) -> None:
+    await sqlite.jobs.enqueue([new_job(kind="pay", payload='{"card":4711}')])
+    eve = Actor(name="eve", access=Access(payloads=False, actions=frozenset({"add_strike"})))
+    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
+        text = await page(client, "/act/add_strike?name=s&where=card+%3D%3D+4711")
+        assert "not shown to who may not see their payloads" in text
+        assert "meant now" not in text
+        refused = await client.get("/api/v1/strikes/preview?where=card+%3D%3D+4711")
+        assert refused.status_code == 403
+        counted = (await client.get("/api/v1/strikes/preview?kind=pay")).json()
+    assert counted["count"] == 1
 
 
 async def test_who_sees_no_payloads_sees_no_value_of_a_strike(sqlite: Storage) -> None:

@@ -170,7 +170,7 @@ _BODIES: Mapping[str, Any] = {
     "set_schedule": {"expression": "@daily"},
     "discard_outbox": {"ids": [_MISSING]},
 }
-_QUERIES = {"desired_pods": "?objective=95%25+within+30s"}
+_QUERIES = {"desired_pods": "?objective=95%25+within+30s", "preview_strike": "?kind=k"}
 
 
 def _address(bound: Bound, name: str) -> str:

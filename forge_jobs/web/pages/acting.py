@@ -5,15 +5,19 @@ from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from forge_jobs.clients.striking import ADD
 from forge_jobs.errors import Conflict, Forbidden, InvalidInput, NotFound
 from forge_jobs.model.answering.filters import as_filter
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.names import check_name
 from forge_jobs.model.pod_requests import PodVerb, RequestState
 from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.model.strikes import Effect
 from forge_jobs.operating.actions.documents import ActionView
 from forge_jobs.operating.actions.previews import Apply, read_token
 from forge_jobs.operating.actions.recording import VERBS
+from forge_jobs.operating.jobs.strikes import in_words
 from forge_jobs.operating.pods.documents import PodRequestView
 from forge_jobs.web.pages.cron.occurrences import times_of
 from forge_jobs.web.pages.deeds import ACTION_DEEDS, DEEDS, POD_DEEDS, REASONS, Deed
@@ -73,6 +77,8 @@ async def act_page(visit: Visit) -> Shown:
     if meant.deed in ACTION_DEEDS:
         action = await visit.operator.get_action(meant.value("name"))
         visit.actor.act(action.verb)
+    if meant.deed.operation == ADD:
+        return await _preview_of_strike(visit, meant)
     return _preview_of_name(visit, meant)
 
 
@@ -118,6 +124,39 @@ async def _preview_of_pod(visit: Visit, meant: Meant) -> Shown:
     ]
     label = found[name].pod.label or name
     return _preview_of_name(visit, meant, label=label, runs=runs)
+
+
+async def _preview_of_strike(visit: Visit, meant: Meant) -> Shown:
+    """Say what the strike means, how many waiting jobs, and which strike it replaces."""
+    name, rule = check_name("name", meant.value("name")), same.rule_of(meant)
+    parts = [f"of kind {rule.kind}"] if rule.kind else []
+    parts += [f"with {rule.where}"] if rule.where else []
+    fate = "cancelled" if rule.effect is Effect.CANCEL else "held"
+    replaced = ""
+    for other in (await visit.operator.list_strikes()).strikes:
+        if other.name == name:
+            old = " and ".join(filter(None, (other.rule.kind, other.rule.where)))
+            replaced = f"This replaces the strike of that name: {old}, by {other.by or 'nobody'}."
+    try:
+        found = await visit.operator.preview_strike(rule.kind, rule.where)
+        counted = in_words(found, rule)
+    except Forbidden:
+        counted = "How many jobs that are is not shown to who may not see their payloads."
+    label = f"{meant.deed.label} {name}"
+    return _preview(
+        visit,
+        meant,
+        headline=label,
+        button=label,
+        danger=rule.effect is Effect.CANCEL,
+        strike=f"Jobs {' and '.join(parts)} are {fate}.",
+        replaced=replaced,
+        counted=counted,
+        can_apply=True,
+        found=None,
+        typed="",
+        token="",
+    )
 
 
 def _preview_of_name(

@@ -182,6 +182,13 @@ LIMIT_DEEDS = (
 
 STRIKE_DEEDS = (
     Deed(
+        operation="add_strike",
+        label="Set strike",
+        consequence="New jobs are judged when they are enqueued, and all before their run. A lift "
+        "makes held jobs ready in their old places, and cancelled ones stay cancelled. An undo is "
+        "in the record.",
+    ),
+    Deed(
         operation="lift_strike",
         label="Lift",
         consequence="Jobs that the strike holds are ready, in the order of their queues, and pods "

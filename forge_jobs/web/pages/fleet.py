@@ -30,7 +30,7 @@ from forge_jobs.web.pages.words import number
 
 _LISTED = 20
 _STRIKES = "forge-jobs strikes list"
-_LIMIT_DEEDS = tuple(each.operation for each in LIMIT_DEEDS)
+_DEEDS = (*LIMIT_DEEDS, *STRIKE_DEEDS)
 _WAIT_FOR_TOKENS = JobFilter(statuses=(JobStatus.PENDING,), causes=(Cause.RATE_LIMITED,))
 
 
@@ -145,9 +145,8 @@ async def limits_page(visit: Visit) -> Shown:
             "waiting": waiting,
             "jobs": jobs,
             "strikes": strikes,
-            "may_lift": bool(allowed(access, STRIKE_DEEDS, ("lift_strike",))),
             "headline": f"{len(limits)} rate {noun}{said}",
-            "may": {each.operation for each in allowed(access, LIMIT_DEEDS, _LIMIT_DEEDS)},
+            "may": {each.operation for each in _DEEDS if access.allows(each.operation)},
         },
     )
 

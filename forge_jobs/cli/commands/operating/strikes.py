@@ -7,6 +7,7 @@ from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
 from forge_jobs.model.names import check_name
 from forge_jobs.model.strikes import Effect, Strike, StrikeRule
+from forge_jobs.operating.jobs.strikes import in_words
 
 
 @click.group()
@@ -42,9 +43,12 @@ def _line(strike: Strike) -> list[object]:
 )
 @click.option("--cancel", is_flag=True, help="Cancel the jobs instead of holding them.")
 @click.option("--reason", default="", help="For people. Shown wherever the strike is.")
+@click.option("--preview", is_flag=True, help="Count the waiting jobs that are meant. Set nothing.")
 @json_option
 @deployment_options
-def add(deployment: Deployment, name: str, cancel: bool, as_json: bool, **rule_of: str) -> None:
+def add(
+    deployment: Deployment, name: str, cancel: bool, preview: bool, as_json: bool, **rule_of: str
+) -> None:
     """Hold the jobs that are meant before they run, or cancel them.
 
     Operators are ==, !=, <, <=, >, >=, in and between.
@@ -52,6 +56,16 @@ def add(deployment: Deployment, name: str, cancel: bool, as_json: bool, **rule_o
     check_name("name", name)
     effect = Effect.CANCEL if cancel else Effect.HOLD
     rule = StrikeRule(effect=effect, **rule_of)
+    if preview:
+        meant = with_operator(
+            deployment,
+            lambda operator: operator.preview_strike(kind=rule.kind, where=rule.where),
+        )
+        if as_json:
+            emit_json(meant)
+        else:
+            talk(f"{name}: {in_words(meant, rule)} Nothing is set.")
+        return
     strike = with_operator(
         deployment, lambda operator: operator.add_strike(name, rule), create=True
     )

@@ -5,8 +5,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from forge_jobs.clients.striking import ADD
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.queues import RateLimit, check_limits
+from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.operating.operations import BY_NAME
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.setting_values import read_rate_limits
@@ -71,6 +73,8 @@ def edit_of(meant: Meant) -> list[Any]:
         return [_size(meant)]
     if operation == "set_concurrency":
         return [_at_most(meant), _share(meant)]
+    if operation == ADD:
+        return [rule_of(meant)]
     if operation == "set_schedule":
         timezone = meant.value("timezone")
         return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
@@ -88,6 +92,10 @@ def command(meant: Meant) -> str:
         share = _share(meant)
         words += [*meant.names, str(_at_most(meant))]
         words += () if share is None else ("--share", str(share))
+    elif meant.deed.operation == ADD:
+        words.append(meant.value("name"))
+        words += [f"--{key}={value}" for key, value in _of_rule(meant) if key != "effect"]
+        words += ("--cancel",) if rule_of(meant).effect is Effect.CANCEL else ()
     elif meant.is_of_queue:
         words += [*meant.names, *(value for _, value in meant.changes)]
     else:
@@ -126,6 +134,8 @@ def request(meant: Meant, visit: Visit, token: str) -> str:
     elif meant.deed.operation == "set_concurrency":
         share = _share(meant)
         body = {"at_most": _at_most(meant)} | ({} if share is None else {"share": share})
+    elif meant.deed.operation == ADD:
+        body = dict(_of_rule(meant))
     return curl(visit, method, route, body)
 
 
@@ -146,8 +156,26 @@ def code(meant: Meant, token: str) -> str:
     elif meant.deed.operation == "set_concurrency":
         share = _share(meant)
         more = f", {_at_most(meant)}" + ("" if share is None else f", share={share}")
+    elif meant.deed.operation == ADD:
+        said = ", ".join(f"{key}={value!r}" for key, value in _of_rule(meant))
+        more = f", StrikeRule({said})"
     named = ", ".join(repr(each) for each in meant.names)
     return f"await operator.{meant.deed.operation}({named}{more})"
+
+
+def rule_of(meant: Meant) -> StrikeRule:
+    """Return the rule of a strike that a deed sets.
+
+    :raises InvalidInput: a value is wrong
+    """
+    return StrikeRule(**dict(_of_rule(meant)))  # type: ignore[arg-type]
+
+
+def _of_rule(meant: Meant) -> list[tuple[str, str]]:
+    """Return the parts of a rule that are given, and no other parameter."""
+    names = ("kind", "where", "effect", "reason")
+    found = [(name, meant.value(name).strip()) for name in names]
+    return [(name, text) for name, text in found if text]
 
 
 def _typed(value: str) -> Any:
