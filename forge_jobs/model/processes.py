@@ -83,6 +83,7 @@ class OutboxGauge(Struct, frozen=True, kw_only=True):
     :param waiting_since: when the oldest record that waits was written down. None: none waits
     :param set_aside: records that the destination refuses
     :param aside_since: when the oldest of these was written down
+    :param relayed_at: when a pass over the outbox went well for the last time. None: none has yet
     """
 
     name: str
@@ -90,6 +91,7 @@ class OutboxGauge(Struct, frozen=True, kw_only=True):
     waiting_since: datetime | None = None
     set_aside: int = 0
     aside_since: datetime | None = None
+    relayed_at: datetime | None = None
 
 
 class PodGauges(Struct, frozen=True, kw_only=True):

@@ -85,6 +85,11 @@ def list_outbox(name: str) -> str:
     return f"forge-jobs outbox list {shlex.quote(name)}"
 
 
+def retry_outbox(name: str, job_id: str) -> str:
+    """Relays a job of an outbox again that was set aside."""
+    return f"forge-jobs outbox retry {shlex.quote(name)} {job_id}"
+
+
 LIST_QUEUES = "forge-jobs queues list"
 LIST_LIMITS = "forge-jobs limits list"
 LIST_SCHEDULES = "forge-jobs cron list"

@@ -52,6 +52,8 @@ def pages_of(
         "workflows": "/workflows",
         "workflow": f"/workflows/{jobs['workflow']}",
         "store": "/store",
+        "outboxes": "/store/outbox",
+        "outbox": "/store/outbox/billing",
         "audit": "/audit",
         **{f"action-{verb}": f"/audit/{action_id}" for verb, action_id in actions.items()},
         "preview": "/act/requeue_jobs?q=status:dead,done",

@@ -9,7 +9,7 @@ import pytest
 
 from forge_jobs import open_storage
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.storage.protocols import Storage
 from tests.cli.conftest import CommandLine
 from tests.support import files
@@ -69,6 +69,17 @@ def test_what_was_set_aside_is_listed_retried_and_relayed(
     assert stored(forge) == sorted([bad, *good])
 
     forge("outbox", "list", "jobs", code=1)
+
+
+def test_a_job_that_was_not_relayed_yet_is_explained(forge: CommandLine, database: str) -> None:
+    bad, good = written(database, 2, "Conflict: the id is taken")
+    shown = forge("explain", bad).stdout
+    assert "set aside in the outbox for 'jobs': Conflict: the id is taken" in shown
+    assert f"forge-jobs outbox retry jobs {bad}" in shown
+    assert forge.json("explain", good)["reason"] == "not_relayed"
+    forge("outbox", "relay")
+    assert forge.json("explain", good)["reason"] == "no_pod"
+    forge("explain", str(new_job_id()), code=1)
 
 
 def test_a_discard_is_for_good_and_in_the_audit_of_the_database(

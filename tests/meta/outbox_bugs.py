@@ -121,4 +121,33 @@ OUTBOX_BUGS = (
         "except ZeroDivisionError as error:",
         "a_closed_database_of_an_outbox_leaves_the_pod_at_work",
     ),
+    _of_loop(
+        "a pass that failed counts as one that went well",
+        "            report = await self._outbox.relay_once(",
+        "            self._relayed = self._clock.elapsed()\n"
+        "            report = await self._outbox.relay_once(",
+        "when_a_pass_went_well_for_the_last_time_is_measured",
+    ),
+    Bug(
+        "outbox page: a discard without a job takes all",
+        ("tests/web/test_outbox_page.py",),
+        (
+            Edit(
+                "forge_jobs/web/pages/forms/same.py",
+                'if not ids and meant.deed.operation == "discard_outbox":',
+                "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "outbox: an explanation quotes values to who may not read them",
+        ("tests/operating/test_explained_outbox.py",),
+        (
+            Edit(
+                "forge_jobs/operating/settings/outbox.py",
+                "    if not access.payloads:\n        record =",
+                "    if not access:\n        record =",
+            ),
+        ),
+    ),
 )

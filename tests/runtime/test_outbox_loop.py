@@ -1,6 +1,7 @@
 """Pods that relay an outbox beside their queues."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import ConfigError, EnqueueRequest, HandlerRegistry, InvalidInput, Outbox
+from forge_jobs.clients.outbox.relay import OutboxReport
+from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.processes import OutboxGauge
 from forge_jobs.runtime.passes import outbox as passes
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
@@ -219,3 +223,29 @@ async def test_what_is_no_outbox_and_what_comes_too_late_is_refused(files: Pair)
         assert "outbox" not in handle.health().loops
         with pytest.raises(ConfigError, match="with_outbox"):
             runtime.with_outbox(files.outbox())
+
+
+async def test_when_a_pass_went_well_for_the_last_time_is_measured(
+    files: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    outbox = files.outbox()
+    loop = passes.OutboxLoop("outbox", outbox, clock=clock, rng=random.Random(1))
+
+    async def measured() -> OutboxGauge:
+        [gauge] = await passes.measure_all([loop], clock.now())
+        return gauge
+
+    assert (await measured()).relayed_at is None
+    await loop._relay()
+    relayed_at = clock.now()
+    clock.advance(timedelta(seconds=90))
+    assert (await measured()).relayed_at == relayed_at
+
+    async def fails(**_: object) -> OutboxReport:
+        raise Unavailable("the destination is away")
+
+    monkeypatch.setattr(outbox, "relay_once", fails)
+    with pytest.raises(Unavailable):
+        await loop._relay()
+    assert (await measured()).relayed_at == relayed_at

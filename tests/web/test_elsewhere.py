@@ -38,6 +38,7 @@ from forge_jobs.web import dashboard
 from forge_jobs.web.pages.deeds import DEEDS
 from tests.cli.conftest import CommandLine
 from tests.support.factories import new_job, register
+from tests.support.outboxes import write_down
 from tests.support.waiting import wait_until
 from tests.web.conftest import ADA, client_of
 from tests.web.test_pages import page
@@ -65,6 +66,9 @@ ACTS = {
     "lift_strike": "name=no+mail",
     "add_strike": "name=x+y&kind=7&where=&effect=hold&reason=a+%22b%22",
     "add_strike to cancel": "name=no+mail&kind=&where=a+%3E+1&effect=cancel&reason=",
+    "retry_outbox": "name=billing",
+    "retry_outbox one": "name=billing&id={aside}",
+    "discard_outbox": "name=billing&id={aside}",
     "cancel_jobs": "id={0}",
     "cancel_jobs by filter": "q=queue:mail+status:pending",
     "requeue_jobs": "q=status:cancelled",
@@ -107,12 +111,17 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
             await operator.pause_schedule("stopped")
             [paused] = (await operator.list_actions()).actions
         [waits] = await storage.jobs.enqueue([new_job(queue="images")])
+        [aside, *_] = await write_down(storage, "billing", 2, "Conflict: of other content")
         running = Action(
             id=new_job_id(), actor="ada", surface="web", verb="cancel_jobs", matched=1,
             which=JobFilter(queues=("images",)), queues=("images",),
         )  # fmt: skip
         await storage.jobs.put_action(running)
-    return [*ids, held.job_id, waits.job_id], {"undo": paused.id, "running": running.id}
+    return [*ids, held.job_id, waits.job_id], {
+        "undo": paused.id,
+        "running": running.id,
+        "aside": aside,
+    }
 
 
 @asynccontextmanager
@@ -130,6 +139,7 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         limits = (await operator.list_limits()).rate_limits
         at_once = (await operator.list_concurrency()).limits
         strikes = (await operator.list_strikes()).strikes
+        outboxes = (await operator.outbox_state()).outboxes
         actions = (await operator.list_actions()).actions
     return [
         sorted((job.id if job.id in ids else "", job.kind, job.status.value) for job in jobs),
@@ -138,6 +148,7 @@ async def outcome(storage: Storage, ids: list[JobId]) -> list[object]:
         [(each.scope, each.limit, each.available == 0) for each in limits],
         at_once,
         [(each.name, each.rule) for each in strikes],
+        [(each.name, each.waiting, each.set_aside) for each in outboxes],
         sorted(
             (each.verb, each.target, *_values(each), each.changed, each.state.value)
             for each in actions

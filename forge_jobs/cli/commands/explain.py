@@ -1,10 +1,12 @@
 """``forge-jobs explain``: the reason for the state of a job."""
 
 import click
+from msgspec import structs
 
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_fields, emit_json, printable
 from forge_jobs.config import Deployment
+from forge_jobs.errors import NotFound
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.operating.jobs.documents import JobExplanation
 from forge_jobs.operating.words import instant
@@ -18,7 +20,14 @@ from forge_jobs.policy.explanations import Reason
 def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
     """Say exactly why a job does not run, since when, until when, and what helps."""
     wanted = check_job_id(job_id, "job-id")
-    explanation = with_operator(deployment, lambda operator: operator.explain_job(wanted))
+    try:
+        explanation = with_operator(deployment, lambda operator: operator.explain_job(wanted))
+    except NotFound:
+        if not deployment.outbox:
+            raise
+        # The job may not have been relayed yet.
+        there = structs.replace(deployment, storage_url=deployment.outbox)
+        explanation = with_operator(there, lambda operator: operator.explain_job(wanted))
     if as_json:
         emit_json(explanation)
         return

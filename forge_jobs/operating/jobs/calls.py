@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import UNSET, structs
 
 from forge_jobs.clients.forecasts import explained
-from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing
+from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing, NotFound
 from forge_jobs.handlers.preparing import check_request, unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -46,6 +46,7 @@ from forge_jobs.operating.jobs.documents import (
 from forge_jobs.operating.kinds.schemas import known_kind
 from forge_jobs.operating.metrics.latencies import LAST_HOUR, Stats, read_stats
 from forge_jobs.operating.redaction import clean_events, clean_log, clean_state
+from forge_jobs.operating.settings.outbox import unrelayed
 from forge_jobs.policy.timelines import spans_of, stage_at
 from forge_jobs.privacy.secrets import SECRETS, readable
 
@@ -114,9 +115,17 @@ class JobCalls(RecordedCalls):
     async def explain_job(self, job_id: str) -> JobExplanation:
         """Why a job does not run, since when, until when, and what helps.
 
+        Also of a job that is in an outbox of this database, for an actor of all queues.
+
         :raises NotFound: there is no such job
         """
-        job = await self._job(job_id)
+        try:
+            job = await self._job(job_id)
+        except NotFound:
+            found = await unrelayed(self.storage, self.actor.access, JobId(job_id))
+            if found is None:
+                raise
+            return widened(JobExplanation, found, job_id=JobId(job_id))
         return widened(JobExplanation, await explained(self.storage, job), job_id=job.id)
 
     async def job_timeline(self, job_id: str, *, at: datetime | None = None) -> Timeline:

@@ -1,7 +1,7 @@
 """Outboxes of the database, as people who operate see and mend them."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct, structs
@@ -10,8 +10,11 @@ from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.letters.outbox import OutboxRecord, OutboxState
 from forge_jobs.model.names import check_queue
-from forge_jobs.operating.access import Right
+from forge_jobs.operating.access import Access, Right
 from forge_jobs.operating.actions.recording import RecordedCalls
+from forge_jobs.policy import remedies
+from forge_jobs.policy.explanations import Explanation, Reason
+from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.protocols.letters import HasOutbox, OutboxStore
 
 _MOST = 1_000
@@ -51,6 +54,47 @@ class OutboxChanged(Struct, frozen=True, kw_only=True):
     jobs: tuple[JobId, ...]
 
 
+def without_details(record: OutboxRecord) -> OutboxRecord:
+    """Return the record with the kind of its problem only: a message may quote values."""
+    return structs.replace(record, problem=record.problem.partition(":")[0])
+
+
+async def unrelayed(storage: Storage, access: Access, job_id: JobId) -> Explanation | None:
+    """Return why a job does not run that waits in an outbox of the database, or was set aside.
+
+    None: no outbox has the job, or the actor may not see outboxes.
+    """
+    jobs = storage.jobs
+    if not isinstance(jobs, HasOutbox) or not access.has(Right.QUEUES):
+        return None
+    found = await jobs.outbox_record(job_id)
+    if found is None:
+        return None
+    destination, record = found
+    if not access.payloads:
+        record = without_details(record)
+    return _explained(destination, record, await storage.cron.now())
+
+
+def _explained(destination: str, record: OutboxRecord, now: datetime) -> Explanation:
+    what = f"{record.kind} for queue {record.queue!r}"
+    where = f"the outbox for {destination!r}"
+    since = now - record.age
+    if record.problem:
+        return Explanation(
+            reason=Reason.SET_ASIDE,
+            text=f"not stored: {what} is set aside in {where}: {record.problem}",
+            since=since,
+            help=remedies.retry_outbox(destination, record.job_id),
+        )
+    return Explanation(
+        reason=Reason.NOT_RELAYED,
+        text=f"not yet relayed: {what} waits in {where}",
+        since=since,
+        help=remedies.list_outbox(destination),
+    )
+
+
 class OutboxCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
@@ -82,9 +126,7 @@ class OutboxCalls(RecordedCalls):
             raise InvalidInput("limit", f"is {limit}", f"give 1 to {_MOST}")
         records = await (await self._outbox(name)).records(limit)
         if not self.actor.access.payloads:
-            records = [
-                structs.replace(each, problem=each.problem.partition(":")[0]) for each in records
-            ]
+            records = [without_details(each) for each in records]
         return OutboxRecords(name=name, records=tuple(records))
 
     async def retry_outbox(self, name: str, ids: tuple[str, ...] | None = None) -> OutboxChanged:

@@ -141,6 +141,10 @@ def _worse(one: OutboxGauge, other: OutboxGauge) -> OutboxGauge:
         waiting_since=_earlier(one.waiting_since, other.waiting_since),
         set_aside=max(one.set_aside, other.set_aside),
         aside_since=_earlier(one.aside_since, other.aside_since),
+        # One relay that works is enough.
+        relayed_at=max(
+            (at for at in (one.relayed_at, other.relayed_at) if at is not None), default=None
+        ),
     )
 
 

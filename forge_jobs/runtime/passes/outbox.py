@@ -33,6 +33,8 @@ class OutboxLoop(PeriodicLoop):
         super().__init__(name, self._relay, _LONGEST_PAUSE, clock=clock, rng=rng)
         self._source = source
         self._outbox = source if isinstance(source, Outbox) else None
+        self._clock = clock
+        self._relayed: float | None = None
 
     async def run(self) -> None:
         """Make pass after pass until :meth:`stop`."""
@@ -52,6 +54,7 @@ class OutboxLoop(PeriodicLoop):
         except StorageClosed as error:
             # The pod's own storage may be open. Where that one was closed, the pod ends by itself.
             raise Unavailable(f"a storage of the outbox was closed: {error}") from error
+        self._relayed = self._clock.elapsed()
         return timedelta(0) if report.more else LOOK_EVERY
 
     async def measured(self, now: datetime) -> OutboxGauge | None:
@@ -71,7 +74,11 @@ class OutboxLoop(PeriodicLoop):
             waiting_since=None if state.oldest is None else now - state.oldest,
             set_aside=state.set_aside,
             aside_since=now - first[0].age if first else None,
+            relayed_at=None if self._relayed is None else now - self._since(self._relayed),
         )
+
+    def _since(self, elapsed: float) -> timedelta:
+        return timedelta(seconds=max(self._clock.elapsed() - elapsed, 0))
 
     async def _listen(self) -> None:
         while True:

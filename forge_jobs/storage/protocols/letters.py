@@ -112,6 +112,13 @@ class HasOutbox(Protocol):
         """The records for the destination of this name."""
         ...
 
+    async def outbox_record(self, job_id: JobId) -> tuple[str, OutboxRecord] | None:
+        """Return the destination and the record of a job that waits in an outbox, or was set aside.
+
+        Looks through all records, for people who ask for one job.
+        """
+        ...
+
     async def outboxes(self) -> Mapping[str, OutboxState]:
         """Return the state of each outbox that has records, by the name of the destination."""
         ...

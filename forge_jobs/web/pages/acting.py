@@ -212,6 +212,8 @@ def _back(visit: Visit, meant: Meant) -> str:
         return link(root, "jobs", q=meant.value("q"))
     if meant.deed in POD_DEEDS:
         return link(root, "pods", meant.value("name"))
+    if meant.is_of_outbox:
+        return link(root, "store", "outbox", meant.value("name"))
     if operation.endswith(("limit", "concurrency", "strike")):
         return link(root, "limits")
     is_gone = operation.startswith("delete")

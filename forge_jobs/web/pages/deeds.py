@@ -212,6 +212,22 @@ CONCURRENCY_DEEDS = (
     ),
 )
 
+OUTBOX_DEEDS = (
+    Deed(
+        operation="retry_outbox",
+        label="Retry",
+        consequence="The next pass of a relay sends them to their destination. What is refused "
+        "again is set aside again.",
+    ),
+    Deed(
+        operation="discard_outbox",
+        label="Discard",
+        danger=True,
+        consequence="They are gone for good, and never stored on their destination. There is no "
+        "undo.",
+    ),
+)
+
 POD_DEEDS = (
     Deed(
         operation="show_stacks",
@@ -268,6 +284,7 @@ _ALL = (
     *LIMIT_DEEDS,
     *STRIKE_DEEDS,
     *CONCURRENCY_DEEDS,
+    *OUTBOX_DEEDS,
     *POD_DEEDS,
     *ACTION_DEEDS,
 )

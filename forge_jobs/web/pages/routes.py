@@ -18,6 +18,7 @@ from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.pages.overview import overview_page
 from forge_jobs.web.pages.queue.concurrency import concurrency_page
+from forge_jobs.web.pages.queue.outboxes import outbox_page, outboxes_page
 from forge_jobs.web.pages.queues import queue_page, queues_page
 from forge_jobs.web.source import Source
 
@@ -53,6 +54,8 @@ _PAGES: tuple[tuple[str, View], ...] = (
     ("/workflows", workflows_page),
     ("/workflows/{workflow_id}", workflow_page),
     ("/store", store_page),
+    ("/store/outbox", outboxes_page),
+    ("/store/outbox/{name}", outbox_page),
     ("/audit", audit_page),
     ("/audit/{action_id}", action_page),
 )

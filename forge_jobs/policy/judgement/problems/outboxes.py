@@ -26,7 +26,7 @@ def waiting(seen: Snapshot) -> Iterator[Finding]:
             ),
             action="See the log of the pods with FORGE_OUTBOX. Nothing is lost meanwhile.",
             command=remedies.list_outbox(each.name),
-            page=page_of("store"),
+            page=page_of("store/outbox"),
         )
 
 
@@ -46,5 +46,5 @@ def set_aside(seen: Snapshot) -> Iterator[Finding]:
             why="The destination refuses them for what they are. The list says why, job by job.",
             action="Mend the cause and retry them, or discard them. Others are relayed meanwhile.",
             command=remedies.list_outbox(each.name),
-            page=page_of("store"),
+            page=page_of("store/outbox"),
         )

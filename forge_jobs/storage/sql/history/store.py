@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
-from forge_jobs.model.letters.outbox import OutboxState
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.letters.outbox import OutboxRecord, OutboxState
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.series import Depth, FlowSample, FlowTotal, SeriesAsk, SeriesStep
 from forge_jobs.storage.history.failures import GroupsAsked, Steps
@@ -33,6 +34,12 @@ class SqlHistory:
         from forge_jobs.storage.sql.letters.outbox import outbox_states
 
         return await outbox_states(self._database)
+
+    async def outbox_record(self, job_id: JobId) -> tuple[str, OutboxRecord] | None:
+        """See ``HasOutbox``."""
+        from forge_jobs.storage.sql.letters.outbox import outbox_record
+
+        return await outbox_record(self._database, job_id)
 
     async def add_failures(self, samples: Sequence[FailureSample]) -> list[FailureSample]:
         await self._database.write(lambda tx: failures.add_failures(tx, samples))

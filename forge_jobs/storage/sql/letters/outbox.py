@@ -50,6 +50,12 @@ _LISTED = (
     .order_by(_WAITS, outbox.c.id)
     .limit(bindparam("count"))
 )
+_OF_JOB = (
+    select(*(column for column in outbox.c if column is not outbox.c.job))
+    .where(outbox.c.job_id == bindparam("job_id"))
+    .order_by(outbox.c.id)
+    .limit(1)
+)
 _STATES = select(
     outbox.c.destination, _WAITS.label("waits"), func.count(), func.min(outbox.c.written_at)
 ).group_by(outbox.c.destination, _WAITS)
@@ -145,14 +151,7 @@ class SqlOutbox:
     async def records(self, limit: int) -> list[OutboxRecord]:
         def script(tx: Tx) -> list[OutboxRecord]:
             return [
-                OutboxRecord(
-                    number=row.id,
-                    job_id=JobId(row.job_id),
-                    queue=row.queue,
-                    kind=row.kind,
-                    age=_age(row, tx.now),
-                    problem=row.problem,
-                )
+                _record(row, tx.now)
                 for row in tx.execute(_LISTED, {"to": self._to, "count": limit})
             ]
 
@@ -171,6 +170,16 @@ async def outbox_states(database: Database) -> dict[str, OutboxState]:
     return await database.read(lambda tx: _states(tx, _STATES, {}))
 
 
+async def outbox_record(database: Database, job_id: JobId) -> tuple[str, OutboxRecord] | None:
+    """See ``HasOutbox.outbox_record``."""
+
+    def script(tx: Tx) -> tuple[str, OutboxRecord] | None:
+        row = tx.execute(_OF_JOB, {"job_id": job_id}).first()
+        return None if row is None else (row.destination, _record(row, tx.now))
+
+    return await database.read(script)
+
+
 def _states(tx: Tx, statement: Select[Any], asked: dict[str, object]) -> dict[str, OutboxState]:
     found: dict[str, OutboxState] = {}
     for to, waits, count, since in tx.execute(statement, asked):
@@ -187,6 +196,17 @@ def _each_portion(tx: Tx, statement: object, numbers: Sequence[int]) -> int:
     for portion in portions(numbers):
         tx.execute(statement, {"ids": portion})  # type: ignore[arg-type]
     return len(numbers)
+
+
+def _record(row: JobRow, now: int) -> OutboxRecord:
+    return OutboxRecord(
+        number=row.id,
+        job_id=JobId(row.job_id),
+        queue=row.queue,
+        kind=row.kind,
+        age=_age(row, now),
+        problem=row.problem,
+    )
 
 
 def _age(row: JobRow, now: int) -> timedelta:

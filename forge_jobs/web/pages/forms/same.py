@@ -7,12 +7,13 @@ from msgspec import UNSET, Struct
 
 from forge_jobs.clients.striking import ADD
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.queues import RateLimit, check_limits
 from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.operating.operations import BY_NAME
 from forge_jobs.operating.settings.specs import ScheduleEdit
 from forge_jobs.setting_values import read_rate_limits
-from forge_jobs.web.pages.deeds import CONCURRENCY_DEEDS, Deed
+from forge_jobs.web.pages.deeds import CONCURRENCY_DEEDS, OUTBOX_DEEDS, Deed
 from forge_jobs.web.pages.forms.elsewhere import curl, literal
 from forge_jobs.web.pages.frame import Visit, link
 from forge_jobs.web.pages.queue import settings as of_queue
@@ -34,12 +35,18 @@ class Meant(Struct, frozen=True, kw_only=True):
     @property
     def changes(self) -> tuple[tuple[str, str], ...]:
         """The parameters beside the names."""
-        return tuple(each for each in self.fields if each[0] not in self._named)
+        named = (*self._named, "id") if self.is_of_outbox else self._named
+        return tuple(each for each in self.fields if each[0] not in named)
 
     @property
     def is_of_queue(self) -> bool:
         """True for a deed on something that belongs to a queue."""
         return self.deed in CONCURRENCY_DEEDS
+
+    @property
+    def is_of_outbox(self) -> bool:
+        """True for a deed on records of an outbox."""
+        return self.deed in OUTBOX_DEEDS
 
     @property
     def _named(self) -> tuple[str, ...]:
@@ -53,6 +60,16 @@ class Meant(Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """The names in words, the smaller thing first."""
+        if self.is_of_outbox:
+            ids = self.ids
+            what = (
+                "all that is set aside"
+                if not ids
+                else "1 job"
+                if len(ids) == 1
+                else (f"{len(ids)} jobs")
+            )
+            return f"{what} of the outbox for {self.value('name')}"
         return " of ".join(reversed(self.names))
 
     @property
@@ -75,6 +92,8 @@ def edit_of(meant: Meant) -> list[Any]:
         return [_at_most(meant), _share(meant)]
     if operation == ADD:
         return [rule_of(meant)]
+    if meant.is_of_outbox:
+        return [ids] if (ids := _records(meant)) else []
     if operation == "set_schedule":
         timezone = meant.value("timezone")
         return [ScheduleEdit(expression=meant.value("expression"), timezone=timezone or UNSET)]
@@ -96,6 +115,8 @@ def command(meant: Meant) -> str:
         words.append(meant.value("name"))
         words += [f"--{key}={value}" for key, value in _of_rule(meant) if key != "effect"]
         words += ("--cancel",) if rule_of(meant).effect is Effect.CANCEL else ()
+    elif meant.is_of_outbox:
+        words += [meant.value("name"), *(_records(meant) or ["--all"])]
     elif meant.is_of_queue:
         words += [*meant.names, *(value for _, value in meant.changes)]
     else:
@@ -136,6 +157,8 @@ def request(meant: Meant, visit: Visit, token: str) -> str:
         body = {"at_most": _at_most(meant)} | ({} if share is None else {"share": share})
     elif meant.deed.operation == ADD:
         body = dict(_of_rule(meant))
+    elif meant.is_of_outbox:
+        body = {"ids": ids} if (ids := _records(meant)) else {}
     return curl(visit, method, route, body)
 
 
@@ -159,6 +182,8 @@ def code(meant: Meant, token: str) -> str:
     elif meant.deed.operation == ADD:
         said = ", ".join(f"{key}={value!r}" for key, value in _of_rule(meant))
         more = f", StrikeRule({said})"
+    elif meant.is_of_outbox:
+        more = f", {ids!r}" if (ids := _records(meant)) else ""
     named = ", ".join(repr(each) for each in meant.names)
     return f"await operator.{meant.deed.operation}({named}{more})"
 
@@ -176,6 +201,17 @@ def _of_rule(meant: Meant) -> list[tuple[str, str]]:
     names = ("kind", "where", "effect", "reason")
     found = [(name, meant.value(name).strip()) for name in names]
     return [(name, text) for name, text in found if text]
+
+
+def _records(meant: Meant) -> tuple[str, ...]:
+    """Return the ids of the jobs of the records. None of them: all that are set aside.
+
+    :raises InvalidInput: an id is none, or a discard names no job
+    """
+    ids = tuple(check_job_id(each, "id") for each in meant.ids)
+    if not ids and meant.deed.operation == "discard_outbox":
+        raise InvalidInput("id", "is missing", "name each job: nothing brings one back")
+    return ids
 
 
 def _typed(value: str) -> Any:
