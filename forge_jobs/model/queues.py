@@ -249,6 +249,7 @@ class RateLimitState(Struct, frozen=True, kw_only=True):
 
     :param available: whole tokens that could be taken now
     :param unreadable: which stored fields cannot be read, and why. "" when all can
+    :param next_in: until one more token could be taken. None: the bucket is full, or unreadable
     """
 
     scope: str
@@ -256,6 +257,7 @@ class RateLimitState(Struct, frozen=True, kw_only=True):
     available: int
     overridden: bool
     unreadable: str = ""
+    next_in: timedelta | None = None
 
 
 def check_limits(limits: Mapping[str, int], shares: Mapping[str, int] | None = None) -> None:

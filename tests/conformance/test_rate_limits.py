@@ -255,7 +255,30 @@ async def test_takes_agree_with_exact_arithmetic(
         step = rng.choice([1, rng.randint(0, 1_000), rng.randint(0, period // 3)])
         clock.advance(step * MICROSECOND)
         missing = max(Fraction(0), missing - Fraction(step * capacity, period))
-        assert (await state(storage)).available == floor(capacity - missing)
+        found = await state(storage)
+        assert found.available == floor(capacity - missing)
+        further = missing - (capacity - found.available - 1)
+        next_in = ceil(further * period / capacity) * MICROSECOND
+        assert found.next_in == (next_in if missing else None)
+
+
+async def test_the_next_token_is_the_first_that_can_be_taken(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await declare(storage, 3, 60)
+    assert (await state(storage)).next_in is None
+    assert await take(storage, 2)
+    assert (await state(storage)).next_in == timedelta(seconds=20)
+    clock.advance(timedelta(seconds=5))
+    assert (await state(storage)).next_in == timedelta(seconds=15)
+    # Reserved: the tokens that come first are promised to others.
+    assert (await storage.config.take_tokens(SCOPE, 3, within=timedelta(minutes=5))).granted
+    found = await state(storage)
+    assert (found.available, found.next_in) == (0, timedelta(seconds=55))
+    clock.advance(timedelta(seconds=55) - MICROSECOND)
+    assert not await take(storage)
+    clock.advance(MICROSECOND)
+    assert await take(storage)
 
 
 # -- clocks ------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
 from tests.support.factories import (
+    QUEUE,
+    claim,
     claim_one,
     enqueue_one,
     finish,
@@ -193,3 +195,51 @@ async def test_who_sees_no_payloads_sees_no_value_of_a_strike(sqlite: Storage) -
     assert "<b>s</b>" in text
     assert "4711" not in text
     assert "/act/" not in text
+
+
+async def test_of_many_limits_those_with_waiting_jobs_are_shown_first_and_others_found(
+    sqlite: Storage,
+) -> None:
+    await sqlite.config.ensure_limits(QUEUE, {f"hosts-{n:04}": 1 for n in range(3_000)})
+    for number in range(120):
+        await sqlite.config.ensure_rate_limit(f"api-{number:03}", RateLimit(5, 60))
+    await sqlite.config.take_tokens("api-077", 5)
+    lease = await register(sqlite, lease_for=HOUR)
+    await sqlite.jobs.enqueue([new_job(limit_name="hosts-2222", limit_key="a") for _ in range(2)])
+    await claim(sqlite, lease, limit=2)
+    boss = Actor(name="ada", access=Access(actions=frozenset({"*"})))
+    async with client_of(dashboard(sqlite, authorize=lambda _: boss)) as client:
+        answer = await client.get("/limits", headers={"Accept": "text/html"})
+        assert len(answer.content) < 120_000
+        text = answer.text
+        hosts, rates = r'href="/limits/\w+/(hosts-\d+)"', r"<b>(api-\d+)</b>"
+        assert re.findall(hosts, text)[:2] == ["hosts-2222", "hosts-0000"]
+        assert re.findall(rates, text)[:2] == ["api-077", "api-000"]
+        assert "1 to 50 of 3,000" in text
+        [further] = re.findall(r'rel="next" href="([^"]+)"', text)
+        text = await page(client, unescape(further))
+        assert re.findall(hosts, text)[0] == "hosts-0049"
+        assert "51 to 100 of 3,000" in text
+
+        text = await page(client, "/limits?find=HOSTS-29")
+        assert re.findall(hosts, text)[::99] == ["hosts-2900"]
+        assert (len(re.findall(hosts, text)), re.findall(rates, text)) == (50, [])
+        assert "find=HOSTS-29" in text
+        assert "No name has this text" in await page(client, "/limits?find=nothing")
+        text = await page(client, "/limits?page=60")
+        assert re.findall(hosts, text)[-1] == "hosts-2999"
+        assert "No more than 120" in text
+        assert 'rel="next"' not in text
+        for odd in ("0", "-1", "x", "99999", "9" * 50):
+            assert "<h1>120 rate limits" in await page(client, f"/limits?page={odd}")
+
+
+async def test_a_limit_says_when_the_next_token_comes(sqlite: Storage) -> None:
+    await sqlite.config.ensure_rate_limit("full", RateLimit(5, 60))
+    await sqlite.config.ensure_rate_limit("used", RateLimit(1, HOUR))
+    await sqlite.config.take_tokens("used", 1)
+    eve = Actor(name="eve", access=Access())
+    async with client_of(dashboard(sqlite, authorize=lambda _: eve)) as client:
+        text = await page(client, "/limits")
+    said = re.findall(r'data-label="next token">([^<]+)<', text)
+    assert [each.split()[0] for each in said] == ["in", "\N{EN DASH}"]

@@ -30,14 +30,14 @@ def list_limits(deployment: Deployment, as_json: bool) -> None:
     if as_json:
         emit_json(found)
         return
-    columns = ["limit", "tokens", "per", "there now", "set by"]
+    columns = ["limit", "tokens", "per", "there now", "next in", "set by"]
     emit_table(columns, [_line(each) for each in found.rate_limits], none="No rate limit is known.")
 
 
 def _line(state: RateLimitState) -> list[object]:
     period: timedelta = state.limit.period
-    by = _by(state.overridden)
-    return [state.scope, state.limit.capacity, duration(period), state.available, by]
+    size = [state.limit.capacity, duration(period), state.available, duration(state.next_in)]
+    return [state.scope, *size, _by(state.overridden)]
 
 
 @limits.command("set")

@@ -1,13 +1,11 @@
-"""The pages of pods, of limits and strikes, and of the store."""
+"""The pages of pods and of the store."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge_jobs.errors import Forbidden, NotFound, PartlyUnavailable
-from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.progress import JobState
@@ -23,15 +21,9 @@ from forge_jobs.web.pages.charts.gauges import (
     span_of_pod,
     usual_runs,
 )
-from forge_jobs.web.pages.deeds import LIMIT_DEEDS, POD_DEEDS, STRIKE_DEEDS, allowed
+from forge_jobs.web.pages.deeds import POD_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.past.views import pods_page_then
-from forge_jobs.web.pages.words import number
-
-_LISTED = 20
-_STRIKES = "forge-jobs strikes list"
-_DEEDS = (*LIMIT_DEEDS, *STRIKE_DEEDS)
-_WAIT_FOR_TOKENS = JobFilter(statuses=(JobStatus.PENDING,), causes=(Cause.RATE_LIMITED,))
 
 
 async def pods_page(visit: Visit) -> Shown:
@@ -118,37 +110,6 @@ async def _runs(visit: Visit, workers: Sequence[WorkerState]) -> list[dict[str, 
             }
         )
     return found
-
-
-async def limits_page(visit: Visit) -> Shown:
-    """Show all limits with the jobs that wait for tokens, and all strikes."""
-    limits = (await visit.operator.list_limits()).rate_limits
-    at_once = (await visit.operator.list_concurrency()).limits
-    waiting = {each.scope: each for each in (await visit.reader.looked()).snapshot.limits}
-    jobs: Sequence[JobSummary] = ()
-    if waiting:
-        jobs = (await visit.operator.list_jobs(_WAIT_FOR_TOKENS, order="due", limit=_LISTED)).jobs
-    empty = sum(each.available == 0 for each in limits)
-    noun = "limit" if len(limits) == 1 else "limits"
-    said = f", {number(empty)} without a token now" if empty else ""
-    if at_once:
-        said += f", {number(len(at_once))} of jobs at once"
-    access = visit.actor.access
-    strikes = (await visit.operator.list_strikes()).strikes
-    return Shown(
-        template="limits.html",
-        title="Limits",
-        commands=("forge-jobs limits list", "forge-jobs limits concurrency", _STRIKES),
-        values={
-            "limits": limits,
-            "at_once": at_once,
-            "waiting": waiting,
-            "jobs": jobs,
-            "strikes": strikes,
-            "headline": f"{len(limits)} rate {noun}{said}",
-            "may": {each.operation for each in _DEEDS if access.allows(each.operation)},
-        },
-    )
 
 
 async def store_page(visit: Visit) -> Shown:

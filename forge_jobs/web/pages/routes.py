@@ -8,7 +8,7 @@ from forge_jobs.web.pages.audit import action_page, audit_page
 from forge_jobs.web.pages.cron.editing import edit_schedule_page
 from forge_jobs.web.pages.cron.views import cron_page, schedule_page
 from forge_jobs.web.pages.errors import error_page, errors_page
-from forge_jobs.web.pages.fleet import limits_page, pod_page, pods_page, store_page
+from forge_jobs.web.pages.fleet import pod_page, pods_page, store_page
 from forge_jobs.web.pages.frame import View, page
 from forge_jobs.web.pages.job.editing import edit_page
 from forge_jobs.web.pages.job.enqueueing import enqueue_page
@@ -18,6 +18,7 @@ from forge_jobs.web.pages.jobs import job_page, jobs_page
 from forge_jobs.web.pages.judged import Judge
 from forge_jobs.web.pages.overview import overview_page
 from forge_jobs.web.pages.queue.concurrency import concurrency_page
+from forge_jobs.web.pages.queue.limits import limits_page
 from forge_jobs.web.pages.queue.outboxes import outbox_page, outboxes_page
 from forge_jobs.web.pages.queues import queue_page, queues_page
 from forge_jobs.web.source import Source

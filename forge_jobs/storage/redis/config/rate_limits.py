@@ -38,6 +38,7 @@ class _Bucket(msgspec.Struct, frozen=True, array_like=True):
     period: int
     available: int
     overridden: bool
+    next_in: int
 
 
 async def take(database: Database, scope: str, count: int, within: timedelta) -> TokenGrant:
@@ -120,6 +121,7 @@ def _state(bucket: _Bucket) -> RateLimitState:
         limit=read.read("record", _limit, NO_LIMIT),
         available=bucket.available,
         overridden=bucket.overridden,
+        next_in=None if bucket.next_in < 0 else timedelta(microseconds=bucket.next_in),
     )
     return salvaged_limit(state, "it is no bucket" if read.problems else "")
 

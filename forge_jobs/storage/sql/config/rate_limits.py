@@ -142,18 +142,26 @@ def states(tx: Tx) -> list[RateLimitState]:
 
 def _state(row: Row[Any], now: int) -> RateLimitState:
     limit, problems = limit_of(row)
+    available, next_in = (0, None) if limit is None else _tokens(row, limit.capacity, now)
     state = RateLimitState(
         scope=row.scope,
         limit=limit or NO_LIMIT,
-        available=0 if limit is None else max(0, limit.capacity - _taken(row, now)),
+        available=available,
         overridden=bool(row.overridden),
+        next_in=next_in,
     )
     return salvaged_limit(state, problems)
 
 
-def _taken(row: Level, now: int) -> int:
-    """Return how many tokens are missing or begun to come back."""
-    return rounded_up(level_at(row, now), row.period_us)
+def _tokens(row: Level, capacity: int, now: int) -> tuple[int, timedelta | None]:
+    """Return how many tokens are there, and when the next one is."""
+    level, period_us = level_at(row, now), row.period_us
+    # Missing, or begun to come back. Those beyond the capacity are reserved.
+    missing = min(rounded_up(level, period_us), capacity)
+    if not missing:
+        return capacity, None
+    wait = rounded_up(level - (missing - 1) * period_us, capacity)
+    return capacity - missing, timedelta(microseconds=wait)
 
 
 def limit_of(row: Row[Any]) -> tuple[RateLimit | None, str]:

@@ -153,10 +153,16 @@ class ReferenceConfig:
             bucket = self._leaked(scope)
             period = _period(bucket.limit)
             left = max(0, bucket.limit.capacity * period - bucket.taken) // period
+            missing = bucket.taken - (bucket.limit.capacity - left - 1) * period
+            wait = -(-missing // bucket.limit.capacity) * _MICROSECOND
             limit = RateLimit(bucket.limit.capacity, bucket.limit.period)
             found.append(
                 RateLimitState(
-                    scope=scope, limit=limit, available=left, overridden=bucket.overridden
+                    scope=scope,
+                    limit=limit,
+                    available=left,
+                    overridden=bucket.overridden,
+                    next_in=wait if bucket.taken else None,
                 )
             )
         return found
