@@ -214,6 +214,28 @@ _FAMILY = ("tests/web/test_family.py",)
 _DRAWN = "forge_jobs/web/pages/job/family.py"
 FAMILY_BUGS = (
     Bug(
+        "workflow graph: a folded one draws every line",
+        ("tests/web/test_workflows_page.py",),
+        (
+            Edit(
+                "forge_jobs/web/pages/job/graphs.py",
+                "for a, b in worst[:_LINES]",
+                "for a, b in worst",
+            ),
+        ),
+    ),
+    Bug(
+        "workflow graph: a folded box says the best of its steps",
+        ("tests/web/test_workflows_page.py",),
+        (
+            Edit(
+                "forge_jobs/web/pages/job/graphs.py",
+                "(_WORST.index(marks[word]), -counts[word])",
+                "(-_WORST.index(marks[word]), -counts[word])",
+            ),
+        ),
+    ),
+    Bug(
         "family: all children are drawn",
         _FAMILY,
         (Edit(_DRAWN, "        for each in jobs[:DRAWN]\n", "        for each in jobs\n"),),

@@ -34,6 +34,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     """A graph.
 
     :param label: the graph in words
+    :param is_folded: a box may stand for many jobs
     """
 
     nodes: tuple[Node, ...]
@@ -43,6 +44,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     label: str
     box: int = BOX
     box_height: int = HEIGHT
+    is_folded: bool = False
 
 
 def curve(x: int, y: int, to_x: int, to_y: int, mark: str) -> Line:
