@@ -54,9 +54,9 @@ OUTBOX_BUGS = (
     ),
     _of_relay(
         "records go before their jobs are stored",
-        "            try:\n                await self._jobs.enqueue(",
+        "            try:\n                jobs = [",
         "            await self._records.forget([each.number for each in part])\n"
-        "            try:\n                await self._jobs.enqueue(",
+        "            try:\n                jobs = [",
         _REFUSES,
     ),
     _of_relay(

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -19,7 +20,8 @@ from forge_jobs import (
 from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.jobs import EnqueueOutcome, Hold, JobStatus, NewJob
+from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import JobStore
 from tests.migrations.catalog import query
@@ -281,3 +283,48 @@ async def test_a_store_without_transactions_is_refused(tmp_path: Path) -> None:
     async with pair_of("sqlite", "redis", tmp_path) as pair:
         with pytest.raises(InvalidInput, match="give a SQLite or PostgreSQL"):
             Outbox(pair.there, pair.here)
+
+
+async def test_what_is_relayed_is_judged_by_the_strikes_of_the_destination(pair: Pair) -> None:
+    handlers = HandlerRegistry(encryption=Encryption([Encryption.new_key()]))
+
+    @handlers.job("pay", queue="bank")
+    async def pay(amount: int) -> None: ...
+
+    config, jobs = pair.there.config, pair.there.jobs
+    await config.put_strike("no mail", StrikeRule(kind="mail.send"), "ada")
+    await config.put_strike("fraud", StrikeRule(where="amount == 13", effect=Effect.CANCEL), "ada")
+    outbox = pair.outbox(handlers)
+    wanted = [*some(1), pay.request(13), pay.request(7)]
+    ids = await pair.write(wanted, outbox)
+    assert (await outbox.relay_once()).relayed == 3
+    found = await jobs.get(ids)
+    mail, fraud, fine = (found[each] for each in ids)
+    assert (mail.hold, mail.struck_by, mail.claimed_at) == (Hold.STRUCK, "no mail", None)
+    assert (fraud.status, fraud.struck_by) == (JobStatus.CANCELLED, "fraud")
+    assert fraud.errors[-1].message == "the strike 'fraud' of ada cancels it"
+    assert (fine.status, fine.hold) == (JobStatus.PENDING, None)
+    # Lifted before the relay reads again: what it holds, it holds by what is stored now.
+    await config.lift_strike("no mail")
+    [later] = await pair.write(some(1), outbox)
+    await outbox.relay_once()
+    assert (await jobs.get([later]))[later].hold is None
+
+
+async def test_a_relay_reads_strikes_once_for_many_records_and_goes_on_without(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[int] = []
+    config: Any = type(pair.there.config)
+
+    async def refuses(self: Any) -> Any:
+        readings.append(1)
+        raise StorageRefused("this role may not read strikes")
+
+    monkeypatch.setattr(config, "strikes", refuses)
+    outbox = pair.outbox()
+    for _ in range(3):
+        await pair.write(some(2), outbox)
+        assert (await outbox.relay_once()).relayed == 2
+    assert len(readings) == 1
+    assert len(await pair.stored()) == 6

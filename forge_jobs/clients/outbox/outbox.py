@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TypeAlias, TypeVar, Unpack
 
 from forge_jobs.clients.calls import ClientCalls
+from forge_jobs.clients.outbox.judging import OutboxJudge
 from forge_jobs.clients.outbox.relay import OutboxRelay, OutboxReport
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, StorageClosed, StorageError
@@ -39,6 +40,7 @@ class OutboxWriter(ClientCalls):
     def __init__(self, records: OutboxStore, storage: Storage, **options: object) -> None:
         super().__init__(storage, **options)  # type: ignore[arg-type]
         self.records = records
+        self.encryption = self._encryption
         # The destination may be away. So nothing is read there of what pods publish.
         self._routes.asked = self._routes.as_known
         self.known_strikes.is_due = False
@@ -92,7 +94,9 @@ class Outbox:
         self.writer = OutboxWriter(
             self._records, there, handlers=handlers, router=router, encryption=encryption
         )
-        self._relay = OutboxRelay(self._records, there.jobs, self._name, clock or SystemClock())
+        clock = clock or SystemClock()
+        judge = OutboxJudge(there.config, self.writer.encryption, clock)
+        self._relay = OutboxRelay(self._records, there.jobs, judge, self._name, clock)
 
     async def enqueue(
         self,

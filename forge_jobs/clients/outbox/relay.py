@@ -6,6 +6,7 @@ from datetime import timedelta
 from msgspec import Struct, structs
 
 from forge_jobs import stop_points
+from forge_jobs.clients.outbox.judging import OutboxJudge
 from forge_jobs.clock import Clock
 from forge_jobs.errors import CONCERNS_ALL, Locked, StorageError, StorageRefused
 from forge_jobs.model.jobs import NewJob
@@ -48,12 +49,16 @@ class OutboxRelay:
 
     :param records: where the jobs are written down
     :param jobs: where the jobs are to be stored
+    :param judge: of what is stored there
     :param name: of the destination, for the log
     """
 
-    def __init__(self, records: OutboxStore, jobs: JobStore, name: str, clock: Clock) -> None:
+    def __init__(
+        self, records: OutboxStore, jobs: JobStore, judge: OutboxJudge, name: str, clock: Clock
+    ) -> None:
         self._records = records
         self._jobs = jobs
+        self._judge = judge
         self._name = name
         self._clock = clock
         # Number of the record -> when to send again, and how often that was put off.
@@ -106,7 +111,8 @@ class OutboxRelay:
         while parts and not is_stopping():
             part = parts.pop()
             try:
-                await self._jobs.enqueue([job for each in part if (job := _job_of(each))])
+                jobs = [job for each in part if (job := _job_of(each))]
+                await self._jobs.enqueue(await self._judge.judged(jobs))
             except StorageError as error:
                 if isinstance(error, CONCERNS_ALL) and not _may_be_one(error):
                     raise
