@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import After, Cause, Hold, JobStatus, Line, NewJob, U
 from forge_jobs.model.looks import MOST_MARKS, JobsAsked
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.strikes import Effect, Strike, StrikeRule, Struck, mark_of, struck_by
-from forge_jobs.model.transitions import Delivery
+from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     MICROSECOND,
@@ -56,13 +56,7 @@ async def ready(storage: Storage, lease: PodLease) -> list[JobId]:
 async def settle(storage: Storage) -> None:
     """Apply all handovers, until there are none."""
     while found := await storage.jobs.handovers(10):
-        failed = {JobStatus.DEAD, JobStatus.CANCELLED}
-        await storage.jobs.deliver(
-            [
-                Delivery(each, "cancel" if each.parent_status in failed else "settle")
-                for each in found
-            ]
-        )
+        await storage.jobs.deliver([delivery(each) for each in found])
 
 
 def test_a_fate_carries_the_mark_and_what_a_cancelled_job_says() -> None:
@@ -132,18 +126,60 @@ async def test_struck_jobs_count_as_enqueued_and_as_struck(storage: Storage) -> 
     assert (counted["enqueued"], counted["struck"]) == (4, 3)
 
 
-async def test_a_job_that_waits_for_others_is_left_to_the_pod(
+async def test_a_job_that_waits_for_others_is_held_by_the_pod_alone(
     storage: Storage, lease: PodLease
 ) -> None:
     parent = new_job()
-    children = [new_job(struck=each, after=(After(parent.id),)) for each in (HELD, CANCELLED)]
-    await store(storage, parent, *children)
-    for child in children:
-        job = await get_job(storage, child.id)
-        assert (job.status, job.hold, job.cause) == (JobStatus.BLOCKED, None, Cause.ENQUEUED)
+    child = new_job(struck=HELD, after=(After(parent.id),))
+    await store(storage, parent, child)
+    job = await get_job(storage, child.id)
+    assert (job.status, job.hold, job.cause) == (JobStatus.BLOCKED, None, Cause.ENQUEUED)
     assert await finish(storage, await claim_one(storage, lease), done())
     await settle(storage)
-    assert sorted(await ready(storage, lease)) == sorted(child.id for child in children)
+    assert await ready(storage, lease) == [child.id]
+
+
+@pytest.mark.parametrize("queue", [QUEUE, "other"])
+async def test_a_job_that_waits_for_others_is_cancelled_at_once(
+    storage: Storage, lease: PodLease, clock: ManualClock, queue: str
+) -> None:
+    parent, unique = new_job(), Unique("k")
+    child = new_job(struck=CANCELLED, after=(After(parent.id),), queue=queue, unique=unique)
+    grandchild = new_job(after=(After(child.id, "continue"),), queue=queue)
+    await store(storage, parent, child, grandchild)
+    [again] = await storage.jobs.enqueue([new_job(queue=queue, unique=unique, delay=HOUR)])
+    assert not again.deduplicated
+    job = await get_job(storage, child.id)
+    assert (job.status, job.hold, job.cause) == (JobStatus.CANCELLED, None, Cause.STRUCK)
+    assert (job.struck_by, job.finished_at) == ("no mail", clock.now())
+    assert [error.message for error in job.errors] == [CANCELLED.message]
+    assert (await counters(storage, queue))["struck"] == 1
+    counts = (await storage.jobs.counts([queue]))[queue]
+    assert counts.by_status["cancelled"] == 1
+    await settle(storage)
+    assert (await get_job(storage, grandchild.id)).status is JobStatus.PENDING
+    assert await finish(storage, await claim_one(storage, lease), done())
+    await settle(storage)
+    assert (await get_job(storage, child.id)).status is JobStatus.CANCELLED
+    assert await storage.jobs.release_struck([], 10) == 0
+
+
+async def test_one_of_a_sequence_is_cancelled_at_once_and_the_next_waits_for_the_one_before(
+    storage: Storage, lease: PodLease
+) -> None:
+    line = Line("k")
+    first, second, third = await store(
+        storage,
+        new_job(sequence=line),
+        new_job(struck=CANCELLED, sequence=line),
+        new_job(sequence=line),
+    )
+    await settle(storage)
+    statuses = [(await get_job(storage, each)).status for each in (first, second, third)]
+    assert statuses == [JobStatus.PENDING, JobStatus.CANCELLED, JobStatus.BLOCKED]
+    assert await finish(storage, await claim_one(storage, lease), done())
+    await settle(storage)
+    assert await ready(storage, lease) == [third]
 
 
 async def test_children_of_a_job_that_is_cancelled_at_once_end_with_the_parent(

@@ -7,6 +7,8 @@ _STORE = "tests/conformance/test_strikes.py::test_"
 _POD = "tests/runtime/test_strikes.py::test_"
 _HELD = "tests/conformance/test_struck_jobs.py::test_"
 _LEADER = "tests/runtime/test_struck_jobs.py::test_"
+_OUTBOX = "tests/runtime/test_outbox.py::test_"
+_PAIR = "sqlite-to-redis"
 _NEW = "tests/conformance/test_struck_at_enqueue.py::test_"
 _DRILLS = "tests/problems/test_real_drills.py::test_"
 _CLIENT = "tests/runtime/test_struck_at_enqueue.py::test_"
@@ -187,9 +189,32 @@ STRIKE_BUGS = [
     _bug(
         "a job that waits for others is held at the enqueue",
         "storage/sql/jobs/struck/__init__.py",
-        "if one.struck is None or one.after:",
-        "if one.struck is None:",
-        f"{_NEW}a_job_that_waits_for_others_is_left_to_the_pod",
+        "        elif not one.after:\n",
+        "        else:\n",
+        f"{_NEW}a_job_that_waits_for_others_is_held_by_the_pod_alone",
+    ),
+    _bug(
+        "a job that waits for others is left to the pod by a strike that cancels",
+        "storage/sql/jobs/struck/__init__.py",
+        "        if one.struck.message:\n",
+        "        if one.struck.message and not one.after:\n",
+        f"{_NEW}a_job_that_waits_for_others_is_cancelled_at_once",
+    ),
+    _bug(
+        "a relay judges by what it has read before",
+        "clients/outbox/judging.py",
+        "        await self._read()\n        return [self._judged",
+        "        return [self._judged",
+        f"{_OUTBOX}what_is_relayed_is_judged_by_the_strikes_of_the_destination[{_PAIR}]",
+        _PAIR,
+    ),
+    _bug(
+        "a relay judges the ciphertext",
+        "clients/outbox/judging.py",
+        "lambda: self._payload(job)",
+        "lambda: job.payload",
+        f"{_OUTBOX}what_is_relayed_is_judged_by_the_strikes_of_the_destination[{_PAIR}]",
+        _PAIR,
     ),
     _bug(
         "a job that is cancelled at the enqueue tells no child",
@@ -232,9 +257,9 @@ STRIKE_BUGS = [
     _bug(
         "on redis a job that waits for others is held at the enqueue",
         "storage/redis/lua/lib/jobs/enqueue/storing.lua",
-        "if job.struck and not job.parents then",
+        "if job.struck and (job.struck[2] or not job.parents) then",
         "if job.struck then",
-        f"{_NEW}a_job_that_waits_for_others_is_left_to_the_pod",
+        f"{_NEW}a_job_that_waits_for_others_is_held_by_the_pod_alone",
         "redis",
     ),
     _bug(

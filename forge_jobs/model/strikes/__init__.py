@@ -100,10 +100,10 @@ class Struck(Struct, frozen=True):
     """The fate of a new job that a strike means.
 
     A store holds a job that is stored as pending in the same step under the mark of the strike, or
-    ends the job cancelled with a record of the strike. The job counts as enqueued and as struck.
-    No claim ever meets the job, and no waiter is woken. A job that waits for others is stored as if
-    no strike meant the job, and so is content that a waiting job gets: pods judge these before the
-    run.
+    ends the job cancelled with a record of the strike, also a job that waits for others. The job
+    counts as enqueued and as struck. No claim ever meets the job, and no waiter is woken. A job
+    that waits for others is not held, and content that a waiting job gets is stored as if no strike
+    meant the job: pods judge these before the run.
 
     :param mark: of the strike, see :func:`mark_of`
     :param message: of the error record of a job that is cancelled. "" for a job that is held

@@ -199,8 +199,9 @@ class _Call:
             token=to_us(world.now),
             expires_at=request.expires_at,
         )
-        if request.struck is not None and not parents:
-            job.rate_limit, job.hold, job.cause = request.struck.mark, Hold.STRUCK, Cause.STRUCK
+        if request.struck is not None and (request.struck.message or not parents):
+            job.rate_limit, job.cause = request.struck.mark, Cause.STRUCK
+            job.hold = None if parents else Hold.STRUCK
             if message := request.struck.message:
                 job.errors = (structs.replace(struck_record(message), at=world.now),)
                 self._struck.append(job)

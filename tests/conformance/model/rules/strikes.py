@@ -1,8 +1,11 @@
 """Jobs that strikes hold are released once their strikes are not in force any more."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from forge_jobs.model.jobs import After
 from forge_jobs.model.strikes import Struck
 from tests.conformance.model.endings import ENDINGS, MARKS
 from tests.conformance.model.program import queue
@@ -21,6 +24,13 @@ class Strikes(Lives):
     @rule(name=queue, fates=st.lists(fate, min_size=1, max_size=4))
     def enqueue_struck(self, name: str, fates: list[Struck | None]) -> None:
         self.put_in([self.new_request(name, struck=each) for each in fates])
+
+    @rule(name=queue, child=fate, where=queue, fails=st.sampled_from(["cancel", "continue"]))
+    def strike_what_waits(self, name: str, child: Struck | None, where: str, fails: Any) -> None:
+        """A struck job between two others, one of another queue."""
+        parent = self.new_request(name)
+        middle = self.new_request(where, struck=child, after=(After(parent.id),))
+        self.put_in([parent, middle, self.new_request(name, after=(After(middle.id, fails),))])
 
     @rule(marks=in_force)
     def release_struck(self, marks: list[str]) -> None:

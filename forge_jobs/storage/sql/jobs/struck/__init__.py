@@ -59,16 +59,16 @@ _NOTE = (
 
 
 def strike_new(tx: Tx, stored: Iterable[NewJob]) -> None:
-    """Hold or cancel new jobs that a strike means. Those that wait for others are left."""
+    """Hold or cancel new jobs that a strike means. Those that wait for others are not held."""
     held: defaultdict[str, list[NewJob]] = defaultdict(list)
     cancelled: list[dict[str, str]] = []
     for one in stored:
-        if one.struck is None or one.after:
+        if one.struck is None:
             continue
         if one.struck.message:
             errors = append_error("[]", struck_record(one.struck.message), tx.now)
             cancelled.append({"job": one.id, "mark": one.struck.mark, "new_errors": errors})
-        else:
+        elif not one.after:
             held[one.struck.mark].append(one)
     for mark, requests in held.items():
         for ids in portions(one.id for one in requests):

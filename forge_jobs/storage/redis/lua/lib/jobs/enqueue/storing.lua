@@ -49,14 +49,17 @@ local function store_planned(base, request)
     count('deduplicated', '', duplicates)
   end
   write_links(base, request[ENQUEUE.links])
-  -- A job that waits for others is judged before the run. Ends come last, when children are known.
+  -- A job that waits for others is held before the run. Ends come last, when children are known.
   for _, job in ipairs(fresh) do
-    if job.struck and not job.parents then
+    if job.struck and (job.struck[2] or not job.parents) then
       local mark, template, key = job.struck[1], job.template, base .. ':j:' .. job.id
-      local place = string.format(PARKED, template.priority + 2 ^ 31, template.due, job.id)
-      redis.call('ZADD', base .. ':struck', 0, mark)
-      redis.call('ZADD', base .. ':struck:' .. mark, 0, place)
-      redis.call('HSET', key, 'hold', 'struck', 'limit', mark, 'cause', 'struck', 'more', '1')
+      redis.call('HSET', key, 'limit', mark, 'cause', 'struck', 'more', '1')
+      if not job.parents then
+        local place = string.format(PARKED, template.priority + 2 ^ 31, template.due, job.id)
+        redis.call('ZADD', base .. ':struck', 0, mark)
+        redis.call('ZADD', base .. ':struck:' .. mark, 0, place)
+        redis.call('HSET', key, 'hold', 'struck')
+      end
       if job.struck[2] then
         redis.call('RPUSH', base .. ':err:' .. job.id, now_text .. ' ' .. job.struck[2])
         end_waiting(base, { job.id }, 'struck')
