@@ -1,6 +1,7 @@
 """The cost of a look at limits by key, in statements."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked, beside_notices
 from tests.support.backends import forget, url_of
+from tests.support.factories import KIND, QUEUE, claim, new_job, register
 
 pytestmark = pytest.mark.anyio
 
@@ -31,3 +33,22 @@ async def test_limits_at_which_no_job_waits_cost_no_statement_each(store: Storag
         look = await store.jobs.look(JobsAsked(limited=names))
     assert len(look.limits) == 2 * QUEUES
     assert 2 <= beside_notices(seen) < QUEUES
+
+
+@pytest.mark.parametrize("keys", [2, 30])
+async def test_a_limit_at_which_jobs_wait_costs_as_much_with_many_full_keys(
+    store: Storage, keys: int
+) -> None:
+    lease = await register(store, lease_for=timedelta(hours=1))
+    await store.config.ensure_limits(QUEUE, {"hosts": 1})
+    names = [f"k{number:02}" for number in range(keys)]
+    await store.jobs.enqueue([new_job(limit_name="hosts", limit_key=key) for key in 2 * names])
+    while await claim(store, lease, limit=keys):
+        pass
+    with asked() as seen:
+        [load] = (await store.jobs.look(JobsAsked(limited=(QUEUE,)))).limits
+    assert (load.full, load.waiting) == (keys, keys)
+    assert {(each.running, each.waiting, each.kinds) for each in load.full_keys} == {
+        (1, 1, (KIND,))
+    }
+    assert beside_notices(seen) <= 14, seen

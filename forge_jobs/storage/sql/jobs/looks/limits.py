@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
-from sqlalchemy import func, select, text
+from sqlalchemy import bindparam, func, literal_column, select, text
 
 from forge_jobs.clock import from_us
 from forge_jobs.model.looks import MOST_FULL_KEYS, MOST_PARKED, FullKey, LimitLoad
@@ -45,21 +45,43 @@ _PARKED_JOBS = text(f"""
         ORDER BY limit_key, priority, run_at, id LIMIT {MOST_PARKED}
     ) AS counted
 """)
-_FIRST = text(f"""
-    SELECT run_at FROM forge_jobs WHERE {_OF_LIMIT} AND limit_key = :key AND {PARKED}
+_HELD = (
+    select(jobs.c.queue, jobs.c.limit_name, jobs.c.limit_key)
+    .where(
+        jobs.c.queue == bindparam("queue"),
+        jobs.c.limit_name == bindparam("name"),
+        one_of(jobs.c.limit_key, "keys"),
+        text(f"{CLAIMED} AND limit_name IS NOT NULL"),
+    )
+    .distinct()
+    .subquery("held")
+)
+_OF_HELD = """
+    queue = held.queue AND limit_name = held.limit_name AND limit_key = held.limit_key
+"""
+_FIRST: Any = literal_column(f"""(
+    SELECT run_at FROM forge_jobs WHERE {_OF_HELD} AND {PARKED}
     ORDER BY priority, run_at, id LIMIT 1
-""")
-_WAITING = text(f"""
+)""")
+_WAITING: Any = literal_column(f"""(
     SELECT count(*) FROM (
-        SELECT 1 FROM forge_jobs WHERE {_OF_LIMIT} AND limit_key = :key AND {PARKED}
-        LIMIT {MOST_KEY_JOBS}
+        SELECT 1 FROM forge_jobs WHERE {_OF_HELD} AND {PARKED} LIMIT {MOST_KEY_JOBS}
     ) AS counted
-""")
-_KINDS = text(f"""
-    SELECT DISTINCT kind FROM forge_jobs
-    WHERE {_OF_LIMIT} AND limit_key = :key AND {CLAIMED} AND limit_name IS NOT NULL
-    LIMIT 5
-""")
+)""")
+_FIRSTS = select(_HELD.c.limit_key, _FIRST.label("due"))
+_COUNTS = select(_HELD.c.limit_key, _WAITING.label("waiting"))
+_KINDS = (
+    select(jobs.c.limit_key, jobs.c.kind)
+    .where(
+        jobs.c.queue == bindparam("queue"),
+        jobs.c.limit_name == bindparam("name"),
+        one_of(jobs.c.limit_key, "keys"),
+        text(f"{CLAIMED} AND limit_name IS NOT NULL"),
+    )
+    .distinct()
+    .order_by(jobs.c.limit_key, jobs.c.kind)
+)
+_MOST_KINDS = 5
 _MOST_LOOKED_AT = 50
 """Full keys of a limit at which jobs may wait."""
 
@@ -105,21 +127,26 @@ def _load(tx: Tx, limit: Any, used: Sequence[Any]) -> LimitLoad:
 
 
 def _full_keys(tx: Tx, of: dict[str, Any], full: Sequence[Any]) -> list[FullKey]:
-    found: list[FullKey] = []
-    for row in sorted(full, key=lambda row: (row.claimed_at, row.limit_key))[:_MOST_LOOKED_AT]:
-        key = {**of, "key": row.limit_key}
-        due = tx.execute(_FIRST, key).scalar_one_or_none()
-        if due is not None:
-            found.append(
-                FullKey(
-                    key=row.limit_key,
-                    running=row.used,
-                    waiting=tx.execute(_WAITING, key).scalar_one(),
-                    due_at=from_us(due),
-                    claimed_at=from_us(row.claimed_at),
-                    kinds=tuple(sorted(tx.execute(_KINDS, key).scalars())),
-                )
-            )
-        if len(found) == MOST_FULL_KEYS:
-            break
-    return found
+    """Return the full keys at which jobs wait, in three statements for all."""
+    oldest = sorted(full, key=lambda row: (row.claimed_at, row.limit_key))[:_MOST_LOOKED_AT]
+    asked = {**of, "keys": [row.limit_key for row in oldest]}
+    due = {row.limit_key: row.due for row in tx.execute(_FIRSTS, asked) if row.due is not None}
+    shown = [row for row in oldest if row.limit_key in due][:MOST_FULL_KEYS]
+    if not shown:
+        return []
+    asked = {**of, "keys": [row.limit_key for row in shown]}
+    waiting = {row.limit_key: row.waiting for row in tx.execute(_COUNTS, asked)}
+    kinds: defaultdict[str, list[str]] = defaultdict(list)
+    for row in tx.execute(_KINDS, asked):
+        kinds[row.limit_key].append(row.kind)
+    return [
+        FullKey(
+            key=row.limit_key,
+            running=row.used,
+            waiting=waiting.get(row.limit_key, 0),
+            due_at=from_us(due[row.limit_key]),
+            claimed_at=from_us(row.claimed_at),
+            kinds=tuple(kinds[row.limit_key][:_MOST_KINDS]),
+        )
+        for row in shown
+    ]
