@@ -24,7 +24,7 @@ from forge_jobs.clients.flows.plans import (
     state_of,
 )
 from forge_jobs.clients.flows.steps import Graph, Steps, workflow_of
-from forge_jobs.clients.flows.wholes import to_cancel, to_resume
+from forge_jobs.clients.flows.wholes import no_workflow, to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
     WORKFLOW_KIND,
     Addition,
@@ -142,12 +142,12 @@ class FlowCalls(ListCalls):
         :raises KeyMissing: the group is encrypted, and this client has no such key
         """
         wanted = check_job_id(group_id, "group_id")
-        gate = await self._whole(wanted, GROUP_KIND, _no_group(wanted))
+        gate = await self._group_gate(wanted)
         payload = decrypted_job(gate, self._encryption).payload
         kin = (await self._jobs.kin([gate.id], limit=MAX_PARENTS)).get(gate.id, Kin())
         failed, whole = group_to_resume(gate, payload, kin.parents)
         totals = await self._changed(self._jobs.requeue, failed)
-        gate = await self._whole(wanted, GROUP_KIND, _no_group(wanted))
+        gate = await self._group_gate(wanted)
         if gate.status not in FAILED:
             return totals
         # One after the other: the callback waits for the group, which waits by then.
@@ -278,18 +278,25 @@ class FlowCalls(ListCalls):
         wanted = check_job_id(workflow_id, "workflow_id")
         found = await self._jobs.with_parents(wanted)
         if found is None or found[0].kind != WORKFLOW_KIND:
-            raise _no_workflow(wanted)
+            raise await no_workflow(self._jobs, wanted)
         return found
 
     async def _gate(self, workflow_id: str) -> Job:
         wanted = check_job_id(workflow_id, "workflow_id")
-        return await self._whole(wanted, WORKFLOW_KIND, _no_workflow(wanted))
-
-    async def _whole(self, wanted: JobId, kind: str, otherwise: NotFound) -> Job:
-        gate = (await self._jobs.get([wanted])).get(wanted)
-        if gate is None or gate.kind != kind:
-            raise otherwise
+        gate = await self._whole(wanted, WORKFLOW_KIND)
+        if gate is None:
+            raise await no_workflow(self._jobs, wanted)
         return gate
+
+    async def _group_gate(self, wanted: JobId) -> Job:
+        gate = await self._whole(wanted, GROUP_KIND)
+        if gate is None:
+            raise _no_group(wanted)
+        return gate
+
+    async def _whole(self, wanted: JobId, kind: str) -> Job | None:
+        gate = (await self._jobs.get([wanted])).get(wanted)
+        return None if gate is None or gate.kind != kind else gate
 
     async def _changed(
         self, verb: Callable[..., Awaitable[BulkOutcome]], ids: Iterable[JobId]
@@ -327,11 +334,4 @@ def _no_group(group: JobId) -> NotFound:
     return NotFound(
         f"there is no group {group}; it is not stored yet, its retention is over, or the store "
         "is another"
-    )
-
-
-def _no_workflow(workflow: JobId) -> NotFound:
-    return NotFound(
-        f"there is no workflow {workflow}; it is not stored yet, its retention is over, or the "
-        "store is another"
     )

@@ -2,14 +2,39 @@
 
 from collections.abc import Sequence
 
-from forge_jobs.clients.flows.plans import FAILED, GROUP_KIND, failed_parts, stored_failures
+from forge_jobs.clients.flows.plans import (
+    FAILED,
+    GROUP_KIND,
+    failed_parts,
+    part_id,
+    stored_failures,
+)
+from forge_jobs.errors import NotFound
 from forge_jobs.handlers.preparing import MAX_PARENTS
-from forge_jobs.model.edges import MOST_ASKED, Kin, Relative, Tally
+from forge_jobs.model.edges import MOST_ASKED, WORKFLOW, Kin, Relative, Tally
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.storage.protocols import JobStore
 
 _FIX = "cancel the workflow and enqueue another, or end it without them by release_held"
+
+
+async def no_workflow(jobs: JobStore, wanted: JobId) -> NotFound:
+    """Return the refusal of a workflow that is not stored, or in part: one look at its first step.
+
+    The steps of a large workflow are stored before the whole.
+    """
+    first = part_id(wanted, 0)
+    found = (await jobs.get([first])).get(first)
+    if found is not None and found.metadata.get(WORKFLOW) == wanted:
+        return NotFound(
+            f"workflow {wanted} is stored in part: its caller is storing it, or has died before "
+            "the end; enqueue the workflow again with the same id, which stores what is missing"
+        )
+    return NotFound(
+        f"there is no workflow {wanted}; it is not stored yet, its retention is over, or the "
+        "store is another"
+    )
 
 
 async def to_cancel(jobs: JobStore, gate: Job, steps: Sequence[Relative]) -> list[JobId]:

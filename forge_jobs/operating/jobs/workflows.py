@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from forge_jobs.clients.flows.wholes import to_cancel, to_resume
+from forge_jobs.clients.flows.wholes import no_workflow, to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
     WORKFLOW_KIND,
     StepState,
@@ -163,7 +163,10 @@ class WorkflowCalls(JobCalls):
         return await self._in_actions("requeue_jobs", jobs, reason)
 
     async def _workflow(self, workflow_id: str) -> tuple[Job, tuple[Relative, ...]]:
-        found = await self.storage.jobs.with_parents(check_job_id(workflow_id, "workflow_id"))
+        wanted = check_job_id(workflow_id, "workflow_id")
+        found = await self.storage.jobs.with_parents(wanted)
+        if found is None and self.actor.access.queues is None:
+            raise await no_workflow(self.storage.jobs, wanted)
         if found is None or not self.actor.sees(found[0].queue) or found[0].kind != WORKFLOW_KIND:
             raise NotFound(f"there is no workflow {workflow_id}")
         return found
