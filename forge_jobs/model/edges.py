@@ -53,15 +53,27 @@ WAITING = (EdgeState.OPEN, EdgeState.HELD)
 """The states in which the child waits."""
 
 
-OF_SEQUENCES = ("wait", "skip", "stop")
-"""Words of edges of sequences, for a parent without success. A child whose parent ended while
-that one waited itself comes to wait for the parents of the parent."""
+LINE_RULES = ("wait", "skip", "stop")
+"""Words of a sequence for a parent without success."""
 
-PASSING = ("continue", "skip")
+OF_SEQUENCES = (*LINE_RULES, "cancel_in_line", "continue_in_line", "hold_in_line", "note_in_line")
+"""Words of edges of sequences. A child whose parent ended without success while that one waited
+itself comes to wait for the parents of the parent. The longer words are of a parent that the
+request named too, and mean what the request said."""
+
+PASSING = ("continue", "continue_in_line", "skip")
 """By these the child goes on after any end of the parent."""
 
-HOLDING = ("hold", "wait", "stop")
+HOLDING = ("hold", "hold_in_line", "wait", "stop")
 """By these the child waits for an operator when the parent is gone."""
+
+NOTING = ("note", "note_in_line")
+"""By these the child goes on, and the edge keeps how the parent ended."""
+
+
+def named_in_line(named: str) -> str:
+    """Return the word of an edge to a parent that the request names, and that is last in line."""
+    return f"{named}_in_line"
 
 
 class Tally(Struct, frozen=True):
@@ -85,7 +97,8 @@ class Relative(Struct, frozen=True, kw_only=True):
     :param queue: "" when the job is no longer stored, as ``kind``
     :param status: None when the job is no longer stored
     :param on_failure: what a failure of the parent means for the child: ``cancel``, ``continue``,
-        ``hold`` or ``note``, and in a sequence ``wait``, ``skip`` or ``stop``
+        ``hold`` or ``note``, and in a sequence ``wait``, ``skip`` or ``stop``. See OF_SEQUENCES for
+        a named parent in a sequence
     :param edge: the state of the parent for the child
     """
 
@@ -141,7 +154,7 @@ def edge_of_requeued(
         return state
     if parent in ACTIVE:
         return EdgeState.OPEN
-    if on_failure == "note" and parent is not JobStatus.DONE:
+    if on_failure in NOTING and parent is not JobStatus.DONE:
         if parent is None:
             return EdgeState.CANCELLED if state.waits else state
         return EdgeState(parent.value)

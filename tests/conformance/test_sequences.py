@@ -1,6 +1,7 @@
 """Sequences: jobs of a key come one after the other, in the order of their enqueue."""
 
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
@@ -222,6 +223,93 @@ async def test_a_named_parent_that_is_last_in_line_too_is_one_edge(
     second = await enqueue_one(storage, after=(After(first, "cancel"),), sequence=Line("k"))
     assert await edges_of(storage, second) == {first: EdgeState.OPEN}
     assert await order_of(storage, lease) == [first, second]
+
+
+@pytest.mark.parametrize("named", ["continue", "note"])
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_who_names_a_cancelled_last_job_waits_for_those_before(
+    storage: Storage, lease: PodLease, named: Any, is_early: bool
+) -> None:
+    _, last = await in_line(storage, 2)
+    [head] = await claim_due(storage, lease)
+    if is_early:
+        await storage.jobs.cancel(only(last))
+    child = await enqueue_one(storage, after=(After(last, named),), sequence=Line("k"))
+    if not is_early:
+        await storage.jobs.cancel(only(last))
+    line = [child, *await in_line(storage, 1)]
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == line
+
+
+@pytest.mark.parametrize("named", ["continue", "note", "hold", "cancel"])
+@pytest.mark.parametrize("verb", ["cancel", "delete"])
+async def test_a_removed_job_that_names_the_job_before_lets_none_overtake(
+    storage: Storage, lease: PodLease, named: Any, verb: str
+) -> None:
+    [first] = await in_line(storage, 1)
+    middle = await enqueue_one(storage, after=(After(first, named),), sequence=Line("k"))
+    [last] = await in_line(storage, 1)
+    [head] = await claim_due(storage, lease)
+    await getattr(storage.jobs, verb)(only(middle))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == [last]
+
+
+async def test_a_job_held_by_a_named_parent_is_released_behind_those_before(
+    storage: Storage, lease: PodLease
+) -> None:
+    _, last = await in_line(storage, 2)
+    child = await enqueue_one(storage, after=(After(last, "hold"),), sequence=Line("k"))
+    [head] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(last))
+    await tell(storage)
+    await storage.jobs.release_held(only(child))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, head, done())
+    await tell(storage)
+    await storage.jobs.release_held(only(child))
+    assert await order_of(storage, lease) == [child]
+
+
+async def test_a_job_cancelled_with_a_named_parent_lets_none_overtake(
+    storage: Storage, lease: PodLease
+) -> None:
+    _, last = await in_line(storage, 2)
+    child = await enqueue_one(storage, after=(After(last, "cancel"),), sequence=Line("k"))
+    line = await in_line(storage, 1)
+    [head] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(last))
+    assert await claim_due(storage, lease) == []
+    assert (await get_job(storage, child)).status is JobStatus.CANCELLED
+    await finish(storage, head, done())
+    assert await order_of(storage, lease) == line
+
+
+async def test_a_named_parent_of_another_line_leaves_no_place(
+    storage: Storage, lease: PodLease
+) -> None:
+    _, last = await in_line(storage, 2, key="other")
+    child = await enqueue_one(storage, after=(After(last, "continue"),), sequence=Line("k"))
+    await claim_due(storage, lease)
+    await storage.jobs.cancel(only(last))
+    assert [job.claim.job_id for job in await claim_due(storage, lease)] == [child]
+
+
+async def test_a_named_parent_is_passed_by_its_own_word_and_those_before_by_the_rule(
+    storage: Storage, lease: PodLease
+) -> None:
+    first, last = await in_line(storage, 2)
+    child = await enqueue_one(storage, after=(After(last, "continue"),), sequence=Line("k"))
+    assert (await edges_of(storage, child)).keys() == {last}
+    [head] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(last))
+    await tell(storage)
+    await finish(storage, head, dead())
+    assert await claim_due(storage, lease) == []
+    assert (await edges_of(storage, child))[first] is EdgeState.HELD
 
 
 async def test_a_dropped_duplicate_takes_no_place(storage: Storage, lease: PodLease) -> None:

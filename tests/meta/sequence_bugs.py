@@ -197,7 +197,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a deleted job lets the next overtake",
         "lib/jobs/children/inheriting",
-        "        come_after(base, child, parents, policy)\n",
+        "        come_after(base, child, parents)\n",
         "",
     ),
     _redis(
@@ -253,5 +253,34 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "forge_enqueue makes keys that are hashes elsewhere",
         "IF is_private OR template",
         "IF template",
+    ),
+    Bug(
+        "sequences: a named parent counts for nothing in line",
+        _TESTS,
+        (
+            Edit(
+                f"{_SQL}enqueue.py",
+                "named_in_line(rules[parent]) if is_named else word",
+                "rules[parent] if is_named else word",
+            ),
+        ),
+    ),
+    _sql(
+        "a named parent says how those before are passed",
+        "sequences/lines",
+        "child, word in words.items() if word in LINE_RULES}",
+        "child, word in words.items()}",
+    ),
+    _redis(
+        "a named parent counts for nothing in line",
+        "lib/jobs/enqueue/sequences",
+        "'%1_in_line'",
+        "'%1'",
+    ),
+    _redis(
+        "a job that names the one before leaves no place",
+        "lib/jobs/children/edges",
+        "continue_in_line = true, ",
+        "",
     ),
 )

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.limits.concurrency import Limit, limit_of
 from forge_jobs.handlers.limits.keys import check_template, key_of
-from forge_jobs.model.edges import OF_SEQUENCES
+from forge_jobs.model.edges import LINE_RULES
 from forge_jobs.model.jobs import Line
 from forge_jobs.model.names import check_name
 
@@ -43,9 +43,9 @@ def check_sequence(value: object) -> Sequence:
     if value.key == "":
         raise InvalidInput("sequence.key", "is empty", "name arguments, as in '{order_id}'")
     check_template("sequence.key", value.key)
-    if value.on_failure not in OF_SEQUENCES:
+    if value.on_failure not in LINE_RULES:
         problem = f"is {value.on_failure!r:.40}"
-        raise InvalidInput("sequence.on_failure", problem, f"give one of {OF_SEQUENCES}")
+        raise InvalidInput("sequence.on_failure", problem, f"give one of {LINE_RULES}")
     return value
 
 

@@ -247,7 +247,9 @@ class Edges:
 
         :param queue: the parent's, when the same call stores the parent
         """
-        self.links.setdefault(parent, {})[child.id] = f"{queue_tag(child.queue)} {on_failure}"
+        is_member = isinstance(child, NewJob) and child.sequence is not None
+        link = f"{queue_tag(child.queue)} {on_failure}{' ?' if is_member else ''}"
+        self.links.setdefault(parent, {})[child.id] = link
         self._of_child.setdefault(child.id, {})[parent] = on_failure
         if queue is not None:
             self.queues[parent] = queue

@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from sqlalchemy import Row, insert, select, update
 
 from forge_jobs.errors import Conflict, NotFound
+from forge_jobs.model.edges import LINE_RULES, named_in_line
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob, Unique
 from forge_jobs.model.unique.keys import FOLLOWING, REPLACED, REPLACING
@@ -180,10 +181,11 @@ class _Batch:
         return parents
 
     def _store_edges(self, request: NewJob, ended: Mapping[str, JobStatus]) -> None:
-        rules = {
-            self._stands_for.get(after.job_id, after.job_id): after.on_failure
-            for after in request.after
-        }
+        rules: dict[str, str] = {}
+        for after in request.after:
+            parent, word = self._stands_for.get(after.job_id, after.job_id), str(after.on_failure)
+            is_named = word in LINE_RULES and parent in rules
+            rules[parent] = named_in_line(rules[parent]) if is_named else word
         self._tx.execute(
             _INSERT_EDGES,
             [

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from forge_jobs.clock import to_us
 from forge_jobs.errors import Conflict, NotFound
+from forge_jobs.model.edges import named_in_line
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, Hold, JobStatus, NewJob, Unique
 from forge_jobs.model.transitions import struck_record
@@ -186,7 +187,11 @@ class _Call:
 
     def _store(self, request: NewJob) -> EnqueueOutcome:
         world = self._world
-        parents = join(world, request) | self._parents(request)
+        named = self._parents(request)
+        parents = named | {
+            parent: named_in_line(named[parent]) if parent in named else rule
+            for parent, rule in join(world, request).items()
+        }
         world.declare(request.queue)
         world.count(request.queue, Cause.ENQUEUED)
         self._written.add(request.id)

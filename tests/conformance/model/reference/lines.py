@@ -40,7 +40,7 @@ def leave(world: World, job: ModelJob) -> None:
     before = [each for each in _waited_for(job) if each in world.jobs]
     for child, edge in _behind(world, job.id):
         if edge.on_failure in OF_SEQUENCES:
-            _come_after(world, child, before, edge.on_failure)
+            _come_after(world, child, before)
     if world.last[member.line] == job.id:
         del world.last[member.line]
         if before:
@@ -53,10 +53,11 @@ def inherit(world: World, news: Handover) -> None:
     parent = world.jobs.get(news.parent_id)
     if parent is not None and news.on_failure in OF_SEQUENCES:
         before = [each for each in _waited_for(parent) if each != news.child_id]
-        _come_after(world, world.jobs[news.child_id], before, news.on_failure)
+        _come_after(world, world.jobs[news.child_id], before)
 
 
-def _come_after(world: World, child: ModelJob, parents: Iterable[JobId], on_failure: str) -> None:
+def _come_after(world: World, child: ModelJob, parents: Iterable[JobId]) -> None:
+    on_failure = world.members[child.id].on_failure
     for parent_id in sorted(set(parents)):
         parent, edge = world.jobs.get(parent_id), child.edges.get(parent_id)
         status = JobStatus.CANCELLED if parent is None else parent.status

@@ -9,10 +9,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Line, Unique
+from forge_jobs.model.jobs import After, Line, Unique
 from forge_jobs.policy.dependencies import delivery
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import SECOND, few, index, queue
@@ -56,6 +57,7 @@ class Sequences(Lives):
         unique=st.sampled_from([None, None, None, Unique("a")]),
         expires_in=st.sampled_from([None, None, None, 20 * SECOND]),
         priority=st.integers(-1, 1),
+        named=st.sampled_from([None, None, "cancel", "continue", "hold", "note"]),
     )
     def enqueue_in_line(
         self,
@@ -65,13 +67,19 @@ class Sequences(Lives):
         unique: Unique | None,
         expires_in: Any,
         priority: int,
+        named: Any,
     ) -> None:
+        """Enqueue jobs, of which the first perhaps names the last one before."""
+        last = self.world.last.get((name, keys[0]))
         fields = {
             "unique": unique,
             "priority": priority,
             "expires_at": self.clock.now() + expires_in if expires_in else None,
         }
-        self.put_in([self.new_request(name, **fields, sequence=Line(key, rule)) for key in keys])
+        line = [self.new_request(name, **fields, sequence=Line(key, rule)) for key in keys]
+        if named and last:
+            line[0] = replace(line[0], after=(After(last, named),))
+        self.put_in(line)
 
     @precondition(lambda self: self.members())
     @rule(name=verb, which=index)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from forge_jobs.model.edges import OF_SEQUENCES, WAITING, EdgeState
+from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
@@ -26,6 +26,7 @@ _LAST = (
     .with_for_update()
 )
 _LINES_OF = select(members.c.job_id, members.c.line).where(one_of(members.c.job_id, "ids"))
+_RULES_OF = select(members.c.job_id, members.c.on_failure).where(one_of(members.c.job_id, "ids"))
 _KNOWN_LINES = select(sequences.c.line).where(one_of(sequences.c.line, "lines"))
 _FREE_LINES = _KNOWN_LINES.order_by(sequences.c.line).with_for_update(skip_locked=True)
 _SET_LAST = (
@@ -71,6 +72,7 @@ _OPEN_AGAIN = (
         edges.c.state == EdgeState.SETTLED.value,
     )
     .values(state=EdgeState.OPEN.value, link=bindparam("to"))
+    .returning(edges.c.on_failure)
 )
 
 
@@ -106,7 +108,7 @@ def _placed(request: NewJob, line: str, last: dict[str, str]) -> NewJob:
     if sequence is None:
         return request
     before, last[line] = last.get(line), request.id
-    if before is None or before in {after.job_id for after in request.after}:
+    if before is None:
         return request
     edge = After(JobId(before), sequence.on_failure)
     return msgspec.structs.replace(request, after=(*request.after, edge))
@@ -122,9 +124,10 @@ def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
     before, status = _stored_before(tx, removed)
     if any(before.values()):
         told = [edge for ids in portions(before) for edge in tx.execute(CHILDREN, {"ids": ids})]
+        rules = _rules(tx, {edge.child_id: edge.on_failure for edge in told})
         for edge in told:
             if edge.child_id not in before:
-                child = (edge.child_id, edge.child_queue, edge.on_failure)
+                child = (edge.child_id, edge.child_queue, rules[edge.child_id])
                 for parent in before[edge.parent_id]:
                     _add_edge(tx, child, parent, status[parent])
         last = [row for ids in portions(before) for row in tx.execute(_NAMED_LAST, {"ids": ids})]
@@ -211,10 +214,22 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     if not found:
         return
     status = statuses(tx, {parent for _, parent in found})
+    rules = _rules(tx, {one.handover.child_id: one.handover.on_failure for one, _ in found})
     for one, parent in found:
         told = one.handover
-        child = (told.child_id, told.queue, told.on_failure)
+        child = (told.child_id, told.queue, rules[told.child_id])
         _add_edge(tx, child, parent, status.get(parent))
+
+
+def _rules(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
+    """Return what the sequences of the children say of those before.
+
+    :param words: of an edge of each child, which may be of a parent that the request named
+    """
+    rules = {child: word for child, word in words.items() if word in LINE_RULES}
+    for ids in portions(sorted(words.keys() - rules.keys())):
+        rules |= {row.job_id: row.on_failure for row in tx.execute(_RULES_OF, {"ids": ids})}
+    return {child: rules.get(child, LINE_RULES[0]) for child in words}
 
 
 def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> None:
@@ -232,7 +247,8 @@ def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | Non
     if not is_open and found is not None and status is not JobStatus.DONE:
         # The child had come last, and so left its place behind this parent.
         again = {"child": child_id, "parent": parent, "to": edge["link"]}
-        is_open = tx.execute(_OPEN_AGAIN, again).rowcount
+        words = tx.execute(_OPEN_AGAIN, again).scalars().all()
+        is_open, pair["on_failure"] = len(words), (words or [on_failure])[0]
     if is_open and has_ended:
         news = {**pair, "queue": queue, "parent_status": status.value}
         tx.execute(_INSERT_HANDOVERS, news)

@@ -5,6 +5,12 @@
 -- In these states the child waits. In all others the edge has settled.
 local WAITS = { open = true, held = true }
 
+-- Policies of edges of sequences. See OF_SEQUENCES in model.edges.
+local OF_SEQUENCES = {
+  wait = true, skip = true, stop = true,
+  cancel_in_line = true, continue_in_line = true, hold_in_line = true, note_in_line = true,
+}
+
 -- Returns state, policy and seq, all texts, nil when there is no such edge.
 local function parse_edge(value)
   if value then

@@ -1,6 +1,4 @@
 -- Edges of sequences, whose parent ended while waiting, or is removed. Used with jobs, edges, handing, linking.
--- See OF_SEQUENCES in model.edges.
-local OF_SEQUENCES = { wait = true, skip = true, stop = true }
 
 -- The policy and the key of the sequence of a job.
 local function sequence_of(job)
@@ -20,7 +18,8 @@ local function before_in_line(base, id)
 end
 
 -- An edge that has settled opens again: the job had come last, and so left its place behind that parent.
-local function come_after(base, job, parents, policy)
+local function come_after(base, job, parents)
+  local policy = job.sequence and sequence_of(job) or 'wait'
   for _, before in ipairs(parents) do
     local state, of, seq = read_edge(base, job.id, before)
     local status = state == 'settled' and redis.call('HGET', base .. ':j:' .. before, 'status')
@@ -29,7 +28,7 @@ local function come_after(base, job, parents, policy)
       if job.status == 'blocked' then
         redis.call('HINCRBY', base .. ':j:' .. job.id, 'waits', 1)
       end
-      write_link(base, before, 'told', { { job.id, base:match('{(.*)}') .. ' ' .. policy } })
+      write_link(base, before, 'told', { { job.id, base:match('{(.*)}') .. ' ' .. (of or policy) } })
     end
   end
 end
@@ -37,7 +36,7 @@ end
 -- The child comes to wait for what the parent waited for, so that none overtakes those before.
 local function inherit(base, job, parent, policy)
   if OF_SEQUENCES[policy] then
-    come_after(base, job, before_in_line(base, parent), policy)
+    come_after(base, job, before_in_line(base, parent))
   end
 end
 
@@ -66,7 +65,7 @@ local function leave_line(base, job)
       local child = load(base, string.match(name, '^%S+'))
       local state, policy = read_edge(base, child and child.id or '', job.id)
       if WAITS[state] and OF_SEQUENCES[policy] then
-        come_after(base, child, parents, policy)
+        come_after(base, child, parents)
       end
     end
   end

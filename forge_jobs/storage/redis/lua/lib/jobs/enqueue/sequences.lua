@@ -13,7 +13,9 @@ local function put_in_line(base, jobs)
       local status = before and (fresh[before] and 'new' or redis.call('HGET', base .. ':j:' .. before, 'status'))
       local parents, is_named = job.parents or {}, false
       for index = 1, #parents, 2 do
-        is_named = is_named or parents[index] == before
+        if parents[index] == before and status and status ~= 'done' then
+          is_named, parents[index + 1] = true, string.gsub(parents[index + 1], '^(%S+ %S+)', '%1_in_line')
+        end
       end
       if status and status ~= 'done' and not is_named then
         parents[#parents + 1], parents[#parents + 2] = before, 'open ' .. policy .. ' 0'
