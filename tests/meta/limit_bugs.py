@@ -29,7 +29,30 @@ def _step(name: str, old: str, new: str, test: str) -> Bug:
     return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")
 
 
+_MORE = "a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold"
+
 LIMIT_BUGS = [
+    _bug(
+        "a claim does not say that more may follow",
+        f"{_SQL}jobs/claim",
+        "    return picked, is_cut, is_cut and bool(permits.parked)\n",
+        "    return picked, is_cut, False\n",
+        _MORE,
+    ),
+    _step(
+        "a claim does not say that more may follow",
+        "goes_on := is_cut AND cardinality(parked) > 0;",
+        "goes_on := false;",
+        _MORE,
+    ),
+    _bug(
+        "a claim on Redis does not say that more may follow",
+        "storage/redis/jobs/claim",
+        "goes_on=answer.left == _FULL,",
+        "goes_on=False,",
+        _MORE,
+        "redis",
+    ),
     _bug(
         "running jobs are not counted",
         f"{_SQL}hot/permits",

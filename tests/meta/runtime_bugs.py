@@ -196,6 +196,15 @@ SUPERVISOR = [
         f"{_QUEUES}a_worker_whose_slot_was_taken_back_does_not_go_on",
     ),
     in_runtime(
+        "pool: a claim that put jobs on hold counts as one that found nothing",
+        "queue/pool",
+        "self._fruitless = 0 if claimed or exchange.goes_on else self._fruitless + 1\n"
+        "            self._may_have_work |= self._has_backlog or exchange.goes_on\n",
+        "self._fruitless = 0 if claimed else self._fruitless + 1\n"
+        "            self._may_have_work |= self._has_backlog\n",
+        f"{_QUEUES}claims_that_put_jobs_on_hold_follow_each_other_without_a_pause",
+    ),
+    in_runtime(
         "pool: a worker goes on with a job that is to be cancelled",
         "queue/pool",
         "if job.cancel_requested or job.kind not in self._services.kinds or not",
