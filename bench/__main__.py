@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import curves, handovers, large, limit_keys, limited, retention, share, snapshots
+from bench import curves, handovers, large, limit_keys, limited, retention, share, snapshots, struck
 from bench.child import loop_factory
 from bench.environment import machine, server
 from bench.figures import Figure
@@ -23,6 +23,7 @@ FIGURES = SUITE | {
     "snapshot": snapshots.old_snapshot,
     "limits-by-key": limited.limits,
     "full-keys": limit_keys.limit_keys,
+    "struck": struck.struck_jobs,
     "pods": curves.pods,
     "queues": curves.queues,
     "schedules": curves.schedules,

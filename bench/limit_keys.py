@@ -20,8 +20,8 @@ KEYS, HEAD, FULL = 50_000, 100_000, 1_000
 TURNS = 200
 BATCHES = (1, 20)
 TARGET = "<= 1.5"
-_NARROW, _WIDE, _CLEAR, _BEHIND = "narrow", "wide", "clear", "behind"
-_QUEUES = (_NARROW, _WIDE, _CLEAR, _BEHIND)
+_NARROW, _WIDE, CLEAR, BEHIND = "narrow", "wide", "clear", "behind"
+_QUEUES = (_NARROW, _WIDE, CLEAR, BEHIND)
 _KIND, _LIMIT, _MANY = "k", "host", 100_000
 _AT_ONCE = 500
 
@@ -107,14 +107,14 @@ async def limit_keys(bench: Bench) -> None:
         async with await open_storage(url) as storage:
             pod = Exchanges(storage)
             await pod.register()
-            for queue, at_most in ((_NARROW, _MANY), (_WIDE, 2), (_CLEAR, _MANY), (_BEHIND, 1)):
+            for queue, at_most in ((_NARROW, _MANY), (_WIDE, 2), (CLEAR, _MANY), (BEHIND, 1)):
                 await storage.config.set_limit(queue, _LIMIT, at_most)
             free = [""] * (sum(BATCHES) * (turns + 2))
-            await pod.fill(_BEHIND, (f"host-{n}" for n in range(full)))
-            await pod.hold(_BEHIND, full)
-            await pod.fill(_BEHIND, (f"host-{n % full}" for n in range(head)))
-            await pod.fill(_BEHIND, free)
-            await pod.fill(_CLEAR, free)
+            await pod.fill(BEHIND, (f"host-{n}" for n in range(full)))
+            await pod.hold(BEHIND, full)
+            await pod.fill(BEHIND, (f"host-{n % full}" for n in range(head)))
+            await pod.fill(BEHIND, free)
+            await pod.fill(CLEAR, free)
             await pod.fill(_NARROW, ["host-0"] * keys)
             await pod.fill(_WIDE, (f"host-{n}" for n in range(keys)))
             await bench.store.filled(url)
@@ -122,7 +122,7 @@ async def limit_keys(bench: Bench) -> None:
             for batch in BATCHES:
                 for name, plain, other in (
                     (f"among keys, {batch} at once", _NARROW, _WIDE),
-                    (f"behind jobs of full keys, {batch} at once", _CLEAR, _BEHIND),
+                    (f"behind jobs of full keys, {batch} at once", CLEAR, BEHIND),
                 ):
                     share, slowest[name] = await pod.ratio(plain, other, batch, turns)
                     shares.setdefault(name, []).append(share)
@@ -137,6 +137,6 @@ async def _meet(pod: Exchanges) -> float:
     """Return the milliseconds until a free job comes. Each claim puts some jobs on hold."""
     total, count = 0.0, 0
     while not count:
-        took, count = await pod.turn(_BEHIND, 1)
+        took, count = await pod.turn(BEHIND, 1)
         total += took
     return total
