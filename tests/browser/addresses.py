@@ -47,6 +47,7 @@ def pages_of(
         "schedule-draft": "/cron/nightly?expression=0+6+*+*+1-5&timezone=Asia/Tokyo",
         "schedule-wrong": "/cron/nightly?expression=61+*+*+*+*&timezone=UTC",
         "limits": "/limits",
+        "limits-found": "/limits?find=mail",
         "limit": "/limits/mail/hosts",
         "limit-key": "/limits/mail/hosts?key=acme",
         "workflows": "/workflows",
