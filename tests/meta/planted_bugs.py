@@ -35,6 +35,7 @@ from tests.meta.edit_bugs import EDIT_BUGS, TIMELINE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.front_bugs import FRONT_BUGS
+from tests.meta.group_bugs import GROUP_BUGS
 from tests.meta.hiding_bugs import HIDING_BUGS
 from tests.meta.history_bugs import HISTORY_BUGS
 from tests.meta.hook_bugs import HOOK_BUGS
@@ -144,6 +145,7 @@ GROUPS = {
     "rate": RATE_BUGS,
     "limit": LIMIT_BUGS,
     "share": SHARE_BUGS,
+    "group": GROUP_BUGS,
     "strike": STRIKE_BUGS,
     "pod": POD_BUGS,
 }

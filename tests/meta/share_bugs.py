@@ -2,7 +2,7 @@
 
 from tests.meta.bugs import Bug, Edit
 
-_TESTS = ("tests/conformance/test_shares.py",)
+_TESTS = ("tests/conformance/test_shares.py", "tests/admission/test_admission.py")
 _FILES = {
     "sqlite": "forge_jobs/storage/sql/hot/turns.py",
     "postgres": "forge_jobs/storage/sql/migrations/0028_claims_within_limits.postgresql.sql",
