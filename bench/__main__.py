@@ -22,6 +22,7 @@ FIGURES = SUITE | {
     "handovers": handovers.handovers,
     "snapshot": snapshots.old_snapshot,
     "limits-by-key": limited.limits,
+    "fair-shares": limited.fair_shares,
     "full-keys": limit_keys.limit_keys,
     "struck": struck.struck_jobs,
     "pods": curves.pods,

@@ -1,4 +1,4 @@
-"""The cost of limits by key that hold nothing back: exchanges with limits over plain ones."""
+"""The cost of limits by key that hold nothing back, and of fair shares, over plain exchanges."""
 
 import time
 from collections.abc import Callable
@@ -16,10 +16,12 @@ from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.storage.protocols import Storage
 
 PLAIN, LIMITED, ONE_KEY, MANY_KEYS = "plain", "limited", "one_key", "many_keys"
-QUEUES = (PLAIN, LIMITED, ONE_KEY, MANY_KEYS)
+FREE, SHARED = "free", "shared"
+QUEUES = (PLAIN, LIMITED, ONE_KEY, MANY_KEYS, FREE, SHARED)
 KIND, LIMIT = "bench.noop", "bench.noop"
 JOBS, BATCH, KEYS, ROUNDS, MANY = 3_000, 20, 50, 4, 1_000
 CLAIMS, WAITING = 100, 50_000
+SHARED_JOBS, SHARED_KEYS = 4_000, 1_000
 NO_BOUND = 100_000
 
 _DONE = Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED)
@@ -38,6 +40,19 @@ async def limits(bench: Bench) -> None:
             claims.append(await _claim_ms(storage, lease, bench.scaled(WAITING, least=5_000)))
     bench.add("jobs/s, limits that do not bind, over plain", "x", rates, target=">= 0.9")
     bench.add("claim p50 among 50,000 keys, over one key", "x", claims, target="<= 1.5")
+
+
+async def fair_shares(bench: Bench) -> None:
+    """Jobs a second of 1,000 keys that take turns over plain ones."""
+    runs: list[float] = []
+    speeds: dict[str, float] = {}
+    for _ in range(bench.runs):
+        async with await open_storage(await bench.store.fresh()) as storage:
+            lease = await _registered(storage)
+            speeds = await _drained(storage, lease, bench.scaled(SHARED_JOBS, least=2_000))
+            runs.append(speeds[SHARED] / speeds[FREE])
+    costs = {f"{queue}, jobs/s": speed for queue, speed in speeds.items()}
+    bench.add("jobs/s, fair shares of 1,000 keys, over plain", "x", runs, costs=costs)
 
 
 async def _rate(storage: Storage, lease: PodLease, jobs: int) -> float:
@@ -80,6 +95,26 @@ async def _claim_ms(storage: Storage, lease: PodLease, waiting: int) -> float:
     return median(times[MANY_KEYS]) / median(times[ONE_KEY])
 
 
+async def _drained(storage: Storage, lease: PodLease, jobs: int) -> dict[str, float]:
+    """Jobs a second of a backlog with shares and of one without, by turns, until both are gone.
+
+    A claim that puts jobs on hold and takes few or none counts with its time.
+    """
+    await _enqueue(storage, FREE, jobs, lambda _: None)
+    await _enqueue(storage, SHARED, jobs, lambda n: f"tenant {n % SHARED_KEYS}")
+    seconds = dict.fromkeys((FREE, SHARED), 0.0)
+    left = dict.fromkeys(seconds, jobs)
+    ends: dict[str, list[Finalization]] = {queue: [] for queue in seconds}
+    while any(left.values()):
+        for queue in [queue for queue, number in left.items() if number]:
+            began = time.perf_counter()
+            exchange = await storage.jobs.exchange(queue, ends[queue], _DEMAND, lease)
+            seconds[queue] += time.perf_counter() - began
+            ends[queue] = [Finalization(job.claim, _DONE) for job in exchange.claimed]
+            left[queue] -= len(ends[queue])
+    return {queue: jobs / took for queue, took in seconds.items()}
+
+
 async def _enqueue(storage: Storage, queue: str, count: int, key_of: KeyOf) -> None:
     for first in range(0, count, MANY):
         numbers = range(first, min(first + MANY, count))
@@ -94,8 +129,9 @@ def _job(queue: str, key: str | None) -> NewJob:
 
 
 async def _registered(storage: Storage) -> PodLease:
-    for queue in QUEUES[1:]:
+    for queue in (LIMITED, ONE_KEY, MANY_KEYS):
         await storage.config.ensure_limits(queue, {LIMIT: NO_BOUND})
+    await storage.config.ensure_limits(SHARED, {LIMIT: NO_BOUND}, {LIMIT: 1})
     pod = Pod(
         host_id=new_host_id(), label="", queues=QUEUES, kinds=(KIND,), version="", process_id=1
     )
