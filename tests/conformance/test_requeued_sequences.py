@@ -234,3 +234,40 @@ async def test_jobs_of_no_sequence_are_as_before(storage: Storage, lease: PodLea
     await storage.jobs.requeue(only(job.id))
     assert await storage.jobs.parents([job.id]) == {}
     assert await order_of(storage, lease) == [job.id]
+
+
+async def test_one_that_keeps_its_place_waits_for_who_passed_it_and_came_back_first(
+    storage: Storage, lease: PodLease
+) -> None:
+    first, second = await in_line(storage, 2)
+    last = new_job(sequence=Line("k"), after=(After(first, "hold"),))
+    await storage.jobs.enqueue([last])
+    await storage.jobs.cancel(only(first, second))
+    await storage.jobs.requeue(only(second))  # passes the first one, which is cancelled
+    await storage.jobs.requeue(only(first))  # stays, as the last one waits for both
+    assert await order_of(storage, lease) == [second, first, last.id]
+
+
+async def test_a_job_of_another_sequence_that_waits_keeps_no_place(
+    storage: Storage, lease: PodLease
+) -> None:
+    passed, after_it = await in_line(storage, 2, "skip")
+    await enqueue_one(storage, sequence=Line("other"), after=(After(passed, "hold"),))
+    assert await run_one(storage, lease, dead()) == passed
+    [running] = await claim_due(storage, lease)
+    assert running.claim.job_id == after_it
+    assert (await storage.jobs.requeue(only(passed))).changed == (passed,)
+    assert await claim_due(storage, lease) == []
+
+
+async def test_a_job_that_is_waited_for_by_way_of_another_sequence_keeps_its_place(
+    storage: Storage, lease: PodLease
+) -> None:
+    [head] = await in_line(storage, 1, "skip")
+    between = new_job(sequence=Line("other"), after=(After(head, "hold"),))
+    behind = new_job(sequence=Line("k", "skip"), after=(After(between.id, "hold"),))
+    await storage.jobs.enqueue([between, behind])
+    assert await run_one(storage, lease, dead()) == head
+    await tell(storage)
+    assert (await storage.jobs.requeue(only(head))).changed == (head,)
+    assert await order_of(storage, lease) == [head, between.id, behind.id]

@@ -26,7 +26,6 @@ from forge_jobs.storage.redis.jobs.unique_keys import WRITING
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators.locators import by_base, locate, locate_some
 
-_WAITS = "wait"
 _EDGES_AT_ONCE = 100
 _DELIVERIES_AT_ONCE = 250
 PARENTS_AT_ONCE = 300
@@ -50,6 +49,14 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     status: JobStatus
     child: JobId
     edge: str
+
+
+class _Delivered(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of ``deliver.lua``."""
+
+    was_applied: bool
+    word: str
+    since: int
 
 
 async def handovers(db: Database, limit: int) -> list[Handover]:
@@ -122,14 +129,14 @@ async def _deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
         )
         of_base[base].append(handover)
     # Handovers to children that do not answer stay.
-    answers, _ = await db.run_some("deliver", requests, list[tuple[bool, str]])
+    answers, _ = await db.run_some("deliver", requests, list[_Delivered])
     done = [
-        (handover, word == _WAITS)
+        (handover, delivered)
         for base, outcomes in answers.items()
-        for handover, (_, word) in zip(of_base[base], outcomes, strict=True)
+        for handover, delivered in zip(of_base[base], outcomes, strict=True)
     ]
     await _forget(db, done)
-    return sum(was_applied for outcomes in answers.values() for was_applied, _ in outcomes)
+    return sum(delivered.was_applied for _, delivered in done)
 
 
 async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delivery]:
@@ -153,9 +160,9 @@ async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delive
     ]
 
 
-async def _forget(db: Database, done: Sequence[tuple[Handover, bool]]) -> None:
+async def _forget(db: Database, done: Sequence[tuple[Handover, _Delivered]]) -> None:
     requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
-    for handover, waits in done:
+    for handover, delivered in done:
         _, seq, ended, _ = handover.id.split()
         requests[_parents_base(db, handover)].append(
             item_of(
@@ -166,7 +173,8 @@ async def _forget(db: Database, done: Sequence[tuple[Handover, bool]]) -> None:
                 status=handover.parent_status.value,
                 child=handover.child_id,
                 ended=int(ended),
-                waits=waits,
+                word=delivered.word,
+                since=delivered.since,
             )
         )
     await db.run_some("forget_handovers", requests, bool)

@@ -210,7 +210,8 @@ class _Plans:
                     "plan",
                     why=self._refusal(link.id) if link.id in refused else False,
                     edges=[self._change(link.id, *pair, coming) for pair in link.edges.items()],
-                    kin=len(link.kin),
+                    kin=len(link.kin) if self._verb.heeds_children else 0,
+                    seq=link.seq,
                 )
                 for link in found
                 if link.flat or link.kin

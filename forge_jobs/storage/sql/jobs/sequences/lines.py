@@ -158,11 +158,19 @@ def _stored_before(
 
 
 def _latest(tx: Tx, places: Sequence[str]) -> str:
-    """Return the job of a sequence that waits for the others."""
-    if len(places) == 1:
-        return places[0]
-    waited_for = {edge.parent_id for edge in tx.execute(STILL_OPEN, {"ids": places})}
-    return max(set(places) - waited_for or places)
+    """Return the job of a sequence that waits for the others, also by way of other jobs."""
+    left, seen = set(places), set(places)
+    ahead = left if len(places) > 1 else set()
+    while ahead and len(left) > 1:
+        found = {
+            edge.parent_id
+            for ids in portions(sorted(ahead))
+            for edge in tx.execute(STILL_OPEN, {"ids": ids})
+        }
+        left -= found
+        ahead = found - seen
+        seen |= found
+    return max(left or places)
 
 
 def _beyond(start: str, parents: Mapping[str, Sequence[str]]) -> set[str]:

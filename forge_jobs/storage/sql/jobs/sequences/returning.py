@@ -1,13 +1,14 @@
 """Members of sequences that wait again after they had ended: each gets a place in line.
 
-A job that another one still waits for, or that was the last, has kept its place. Any other goes to
-the end of the line, behind all that have yet to end, so that it runs beside none of its key.
+A job that another one of its sequence still waits for, or that was the last, has kept its place.
+Any other goes to the end of the line, behind all that have yet to end, so that it runs beside none
+of its key.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, select, update
+from sqlalchemy import Row, Select, and_, bindparam, select, update
 
 from forge_jobs.model.edges import OF_SEQUENCES, WAITING, EdgeState
 from forge_jobs.model.jobs import TERMINAL, JobStatus
@@ -40,7 +41,7 @@ _WAIT_AGAIN = (
 )
 # Also over an edge that a caller named: the two would wait for each other otherwise.
 _BEHIND = (
-    select(edges.c.child_id, edges.c.parent_id)
+    select(edges.c.child_id, edges.c.parent_id, members.c.line)
     .join(members, members.c.job_id == edges.c.child_id)
     .where(one_of(edges.c.parent_id, "ids"), edges.c.state.in_(WAITING))
     .order_by(edges.c.child_id, edges.c.parent_id)
@@ -68,7 +69,8 @@ class Returning:
         found = [row for some in portions(ids) for row in tx.execute(_MEMBERS, {"ids": some})]
         self._members = {row.job_id: row for row in found}
         self._last = lock_known(tx, sorted({row.line for row in found}))
-        # Edges of sequences over which a child waits, from both ends.
+        self._line_of = {row.job_id: str(row.line) for row in found}
+        # Edges of sequences over which a child waits, by the child. By the parent also other edges.
         self._parents: dict[str, set[str]] = {}
         self._children: dict[str, set[str]] = {}
         self._status: dict[str, str] = {}
@@ -78,56 +80,68 @@ class Returning:
     def find_places(self, rows: Iterable[JobRow]) -> None:
         """Find what each of the jobs comes to wait for, once children no longer hear of its end.
 
-        :param rows: the jobs, of which those that have ended get a place
+        :param rows: the jobs, of which those that have ended get a place, one after the other
         """
         coming = sorted(
             row.id for row in rows if row.id in self._members and JobStatus(row.status) in TERMINAL
         )
-        if coming:
-            lines = {self._line(each) for each in coming}
-            self._last |= lock_last(self._tx, sorted(lines - self._last.keys()))
-            self._look_behind(coming)
-            self._look_ahead({*coming, *(self._last[line] for line in lines)})
-        staying = self._staying(coming)
-        self._status |= dict.fromkeys(staying, JobStatus.PENDING.value)
+        if not coming:
+            return
+        lines = {self._line_of[each] for each in coming}
+        self._last |= lock_last(self._tx, sorted(lines - self._last.keys()))
+        self._look_behind(coming)
+        waiting = {each for job_id in coming for each in self._next_ones(job_id)}
+        self._line_of |= {self._last[line]: line for line in lines}
+        self._look_ahead({*coming, *(self._last[line] for line in lines)} | waiting, waiting)
         for job_id in coming:
-            if job_id in staying:
-                self._stay(job_id)
-        for job_id in coming:
-            if job_id not in staying:
-                self._come_last(job_id)
+            line = self._line_of[job_id]
+            last = self._last[line] or job_id
+            next_one = self._first_of(self._next_ones(job_id))
+            if next_one or last == job_id:
+                # What the next one waits for may have passed this job when that had ended.
+                mine = self._parents.get(job_id, set())
+                found = self._active(self._parents.get(next_one or job_id, set())) - {job_id}
+                self._last[line] = last
+            else:
+                mine = set()
+                found = self._active({last}) - {job_id}
+                self._leaving.add(job_id)
+                for parent in self._parents.get(job_id, ()):
+                    self._children[parent].discard(job_id)
+                self._last[line] = job_id
+            self._places[job_id] = found
+            self._parents[job_id] = mine | found
+            for parent in found:
+                self._children.setdefault(parent, set()).add(job_id)
+            self._status[job_id] = JobStatus.PENDING.value
 
-    def _staying(self, coming: Sequence[str]) -> set[str]:
-        """Return those of the jobs that keep their places: one that waits again waits for them, or
-        they are the last.
+    def _next_ones(self, job_id: str) -> set[str]:
+        """Return the first jobs of the sequence that wait for the job and have yet to end.
 
-        Found for all at once: ids need not be in the order of the line.
+        By way of those that ended while waiting, and of other sequences.
         """
-        for job_id in coming:
-            self._last[self._line(job_id)] = self._last[self._line(job_id)] or job_id
-        parents: dict[str, set[str]] = {}
-        for parent, children in self._children.items():
-            for child in children:
-                parents.setdefault(child, set()).add(parent)
-        last = {each for each in coming if self._last[self._line(each)] == each}
-        waiting = {each for each in self._status if not self._has_ended(each)}
-        starts = [parent for each in waiting | last for parent in parents.get(each, ())]
-        return last | (_reached(parents, starts, self._has_ended) & set(coming))
+        line = self._line_of[job_id]
 
-    def _stay(self, job_id: str) -> None:
-        mine = self._parents.get(job_id, set())
-        found = self._active(mine) - {job_id}
-        self._parents[job_id] = mine | found
-        self._places[job_id] = found
+        def is_passed(each: str) -> bool:
+            return self._has_ended(each) or self._line_of[each] != line
 
-    def _come_last(self, job_id: str) -> None:
-        line = self._line(job_id)
-        found = self._active({self._last[line]}) - {job_id}
-        self._parents[job_id] = found
-        self._places[job_id] = found
-        self._leaving.add(job_id)
-        self._last[line] = job_id
-        self._status[job_id] = JobStatus.PENDING.value
+        found = _reached(self._children, self._children.get(job_id, ()), is_passed)
+        return {each for each in found if not is_passed(each)}
+
+    def _first_of(self, candidates: Collection[str]) -> str:
+        """Return the job that all others wait for, "" of none."""
+        beyond = {each: {each} for each in candidates}
+        seen = {each: {each} for each in candidates}
+        left = set(candidates)
+        while len(left) > 1 and any(beyond[each] for each in left):
+            self._read_parents({one for each in left for one in beyond[each]})
+            for each in sorted(left):
+                ahead = {one for at in beyond[each] for one in self._parents[at]} - seen[each]
+                beyond[each] = ahead
+                seen[each] |= ahead
+                if not ahead.isdisjoint(candidates):
+                    left.discard(each)
+        return min(left, default="")
 
     def take_places(self, waiting: Collection[str]) -> set[str]:
         """Write what has been found, and return the jobs that wait for others.
@@ -142,7 +156,7 @@ class Returning:
         pairs = [(child, parent) for child in coming for parent in sorted(self._places[child])]
         if pairs:
             self._add(pairs)
-        moved = sorted({self._line(each) for each in coming})
+        moved = sorted({self._line_of[each] for each in coming})
         set_last(tx, {line: self._last[line] for line in moved})
         blocked = set(waiting) - self._places.keys()
         for ids in portions(coming):
@@ -150,7 +164,7 @@ class Returning:
         return blocked
 
     def _add(self, pairs: Sequence[tuple[str, str]]) -> None:
-        queues = {each: self._line(each).partition("\n")[0] for each, _ in pairs}
+        queues = {each: self._line_of[each].partition("\n")[0] for each, _ in pairs}
         new = [
             {
                 "child_id": child,
@@ -165,39 +179,51 @@ class Returning:
         again = [{"child": child, "parent": parent} for child, parent in pairs]
         self._tx.execute(_WAIT_AGAIN, again)
 
-    def _line(self, job_id: str) -> str:
-        return str(self._members[job_id].line)
-
     def _look_behind(self, coming: Iterable[str]) -> None:
-        """Read who waits for the jobs, through those that have ended while waiting."""
-        ahead, seen = set(coming), set(coming)
+        """Read who waits for the jobs, through those that have ended while waiting, and through
+        jobs of other sequences."""
+        ahead = {(self._line_of[each], each) for each in coming}
+        seen = set(ahead)
         while ahead:
-            found = self._edges(_BEHIND, ahead)
-            children = {child for child, _ in found} - self._status.keys()
-            self._status |= statuses(self._tx, children)
-            ahead = {child for child in children if self._has_ended(child)} - seen
+            found = self._rows(_BEHIND, {each for _, each in ahead})
+            self._line_of |= {row.child_id: str(row.line) for row in found}
+            self._status |= statuses(
+                self._tx, {row.child_id for row in found} - self._status.keys()
+            )
+            for row in found:
+                self._children.setdefault(row.parent_id, set()).add(row.child_id)
+            ahead = {
+                (line, child)
+                for line, parent in ahead
+                for child in self._children.get(parent, ())
+                if self._has_ended(child) or self._line_of[child] != line
+            } - seen
             seen |= ahead
 
-    def _look_ahead(self, starts: Iterable[str]) -> None:
-        """Read what the jobs wait for, through those that have ended while waiting."""
+    def _look_ahead(self, starts: Iterable[str], waiting: Collection[str]) -> None:
+        """Read what the jobs wait for, through those that have ended while waiting.
+
+        :param waiting: jobs of which this is read although they have yet to end
+        """
         ahead, seen = set(starts) - {""}, set[str]()
         while ahead:
             seen |= ahead
             self._status |= statuses(self._tx, ahead - self._status.keys())
-            found = self._edges(STILL_OPEN, {each for each in ahead if self._has_ended(each)})
-            for child, parent in found:
-                self._parents.setdefault(child, set()).add(parent)
-            ahead = {parent for _, parent in found} - seen
+            passed = {each for each in ahead if self._has_ended(each) or each in waiting}
+            self._read_parents(passed)
+            ahead = {parent for each in passed for parent in self._parents[each]} - seen
 
-    def _edges(self, statement: Select[Any], ids: Iterable[str]) -> list[tuple[str, str]]:
-        found = [
-            (row.child_id, row.parent_id)
-            for some in portions(sorted(ids))
-            for row in self._tx.execute(statement, {"ids": some})
-        ]
-        for child, parent in found:
-            self._children.setdefault(parent, set()).add(child)
-        return found
+    def _read_parents(self, ids: Iterable[str]) -> None:
+        new = set(ids) - self._parents.keys()
+        self._parents |= {each: set() for each in new}
+        for row in self._rows(STILL_OPEN, new):
+            self._parents[row.child_id].add(row.parent_id)
+            self._line_of.setdefault(row.parent_id, self._line_of[row.child_id])
+            self._children.setdefault(row.parent_id, set()).add(row.child_id)
+
+    def _rows(self, statement: Select[Any], ids: Iterable[str]) -> list[Row[Any]]:
+        some_of = portions(sorted(ids))
+        return [row for some in some_of for row in self._tx.execute(statement, {"ids": some})]
 
     def _has_ended(self, job_id: str) -> bool:
         status = self._status.get(job_id)

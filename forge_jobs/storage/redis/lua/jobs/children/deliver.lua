@@ -1,8 +1,10 @@
 -- allow-oom
 -- Applies handovers to children, once each: { child, parent, action, seq }. Answers whether the handover
--- was applied, and a word: 'forget', or 'wait' while a later end of the parent counts. A child is stored before the
--- parent notes the child, so a child that is not there has gone.
--- uses: jobs letters endings cancels edges handing linking inheriting
+-- was applied, and a word: 'forget', or 'wait' while a later end of the parent counts. A handover without
+-- effect on an edge that waits is answered by the state of the edge in place of a word, and the number up to
+-- which none has an effect. A child is stored before the parent notes the child, so a child that is not there
+-- has gone.
+-- uses: jobs letters endings cancels edges handing linking ordering inheriting
 -- The states of edges that settle, by action.
 local NOTED = { settle = 'settled', dead = 'dead', cancelled = 'cancelled' }
 
@@ -10,13 +12,13 @@ local function deliver(base, each)
   local id, parent, action, seq = unpack(each)
   local job = load(base, id)
   if not job then
-    return { false, 'forget' }
+    return { false, 'forget', 0 }
   end
   local state, policy, since = read_edge(base, id, parent)
   if not state or state == 'settled' then
-    return { false, 'forget' }
+    return { false, 'forget', 0 }
   elseif seq <= tonumber(since) then
-    return { false, 'wait' }
+    return { false, WAITS[state] and state or 'wait', tonumber(since) }
   end
   inherit(base, job, parent, policy)
   local open = WAITS[state] and 1 or 0
@@ -25,13 +27,13 @@ local function deliver(base, each)
   local word = state == 'settled' and 'forget' or 'wait'
   -- A child that has ended may be requeued one day, and must know then how the parent ended.
   if job.status ~= 'blocked' then
-    return { false, word }
+    return { false, word, 0 }
   elseif action == 'cancel' then
     cancel_waiting(base, job, 'parent_failed')
   else
     settle_edges(base, job, open - (WAITS[state] and 1 or 0))
   end
-  return { true, word }
+  return { true, word, 0 }
 end
 
 local function handle(base, deliveries)

@@ -1,8 +1,8 @@
 -- allow-oom
--- Forgets handovers that are done: { seq, parent, status of the parent, child, when the parent ended,
--- whether the child's edge has not settled }. A child whose edge has not settled gets the parent's next end
--- too.
--- uses: jobs letters endings handing
+-- Forgets handovers that are done: { seq, parent, status of the parent, child, when the parent ended, the word
+-- and the number of deliver.lua }. A child whose edge has not settled gets the parent's next end too. One on
+-- which the handover had no effect, as a requeue was to follow, is told anew unless the requeue has come.
+-- uses: jobs letters endings edges handing linking standing
 local function is_there(base, parent, ended)
   local born = redis.call('HGET', base .. ':j:' .. parent, 'enqueued')
   return born and tonumber(born) <= ended
@@ -10,11 +10,15 @@ end
 
 local function handle(base, told)
   for _, each in ipairs(told) do
-    local seq, parent, status, child, ended, waits = unpack(each)
+    local seq, parent, status, child, ended, word, since = unpack(each)
     local key = base .. ':told:' .. seq
     local edge = redis.call('HGET', key, child)
     redis.call('HDEL', key, child)
-    if edge and waits and is_there(base, parent, ended) then
+    if edge and WAITS[word] then
+      if is_lost(base, parent, child, word) then
+        tell_anew(base, parent, child, edge, since)
+      end
+    elseif edge and word == 'wait' and is_there(base, parent, ended) then
       note_children(base, parent, { child, edge })
     end
     if redis.call('EXISTS', key) == 0 then

@@ -1,7 +1,7 @@
 -- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come after
 -- jobs that have yet to end. request: as visit takes one, and per job with edges a plan, see relinking.lua.
 -- A job whose edges are not those of the plan stays: 'again'.
--- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking inheriting returning
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking ordering inheriting returning
 local plans
 
 local function start_anew(base, job, edges)
@@ -21,13 +21,8 @@ local function start_anew(base, job, edges)
   wait_again(base, job)
 end
 
--- Some may have heard of the end meanwhile.
-local function are_all(base, job, kin)
-  return not job.kids or #untold(base, job.id) <= kin
-end
-
 local function requeue(base, job)
-  return refusal(base, job) or follow_plan(base, job, plans[job.id], are_all, start_anew, 'requeued')
+  return refusal(base, job) or follow_plan(base, job, plans[job.id], start_anew, 'requeued')
 end
 
 local function handle(base, request)

@@ -1,6 +1,6 @@
 -- Takes cancels back: jobs wait again as they did before. request: as visit takes one, and per job with
 -- edges or children a plan, see relinking.lua. A job that is not as planned stays: 'again'.
--- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking inheriting returning
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking ordering inheriting returning
 local plans
 
 -- The time that the job waits for, also when the clock is set back. Of an enqueue that was due at once the
@@ -22,13 +22,8 @@ local function go_on(base, job, edges)
   wait_again(base, job)
 end
 
--- With 0 nothing is listed, or nothing was when the plan was made.
-local function are_all(base, job, kin)
-  return kin == 0 or read_record('ZCARD', base .. ':kin:' .. job.id) == kin
-end
-
 local function restore(base, job)
-  return restore_refusal(base, job) or follow_plan(base, job, plans[job.id], are_all, go_on, 'restored')
+  return restore_refusal(base, job) or follow_plan(base, job, plans[job.id], go_on, 'restored')
 end
 
 local function handle(base, request)

@@ -2,19 +2,14 @@
 -- Hands ends over to children, or notes the children again, where no handover will come: { parent, child,
 -- state of the edge, tag of the child's queue and failure policy, number of the newest handover that
 -- counted }. Answers whether no handover would have come.
--- uses: jobs letters endings handing standing linking
+-- uses: jobs letters endings handing linking standing
 local function handle(base, edges)
   local answers = {}
   for index, edge in ipairs(edges) do
     local parent, child, state, link, since = unpack(edge)
     answers[index] = is_lost(base, parent, child, state)
     if answers[index] then
-      -- A handover counts only when newer than the last one of the child.
-      local last = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
-      if last < since then
-        redis.call('HSET', base .. ':queue', 'handover_seq', text(since))
-      end
-      write_link(base, parent, 'told', { { child, link } })
+      tell_anew(base, parent, child, link, since)
     end
   end
   return answers

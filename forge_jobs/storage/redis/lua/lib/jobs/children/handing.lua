@@ -29,6 +29,16 @@ local function untold(base, parent)
   return found
 end
 
+-- Returns whether an end of the parent waits to be handed over that was noted after the one of that number.
+local function has_newer_end(base, parent, seq)
+  for _, record in ipairs(handovers_of(base, parent)) do
+    if tonumber(record[1]) > seq then
+      return true
+    end
+  end
+  return false
+end
+
 -- Withdraws the handovers of a parent that has not ended after all: the children wait for the next end.
 -- Handovers of an earlier job with the same id stay.
 local function withdraw_handovers(base, parent)

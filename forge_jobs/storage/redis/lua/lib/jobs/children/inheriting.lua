@@ -1,21 +1,5 @@
--- Edges of sequences, whose parent ended while waiting, or is removed. Used with jobs, edges, handing, linking.
-
--- The policy and the key of the sequence of a job.
-local function sequence_of(job)
-  return string.match(job.sequence, '^(%S+) (.*)$')
-end
-
--- The jobs of the sequence that a job waits for.
-local function before_in_line(base, id)
-  local flat, found = read_record('HGETALL', base .. ':waits:' .. id) or {}, {}
-  for index = 1, #flat, 2 do
-    local state, policy = parse_edge(flat[index + 1])
-    if WAITS[state] and OF_SEQUENCES[policy] then
-      found[#found + 1] = flat[index]
-    end
-  end
-  return found
-end
+-- Edges of sequences, whose parent ended while waiting, or is removed. Used with jobs, edges, handing, linking and
+-- ordering.
 
 -- An edge that has settled opens again: the job had come last, and so left its place behind that parent.
 local function come_after(base, job, parents)
@@ -38,17 +22,6 @@ local function inherit(base, job, parent, policy)
   if OF_SEQUENCES[policy] then
     come_after(base, job, before_in_line(base, parent))
   end
-end
-
--- Of stored jobs of a sequence the one that waits for the others. nil when there are none.
-local function latest(base, parents)
-  local last
-  for _, one in ipairs(parents) do
-    if not last or read_edge(base, one, last) or not read_edge(base, last, one) and one > last then
-      last = one
-    end
-  end
-  return last
 end
 
 -- Takes a job that is being removed out of its sequence, while the children and edges of the job stand.

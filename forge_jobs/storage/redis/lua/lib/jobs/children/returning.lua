@@ -13,20 +13,22 @@ local function behind_in_line(base, id)
   return found
 end
 
--- Returns the first jobs from these on that have yet to end, by way of those that ended while waiting.
-local function active(base, ahead, next_of)
+-- Returns the first jobs from these on that have yet to end, by way of those that ended while waiting. key: by
+-- way of jobs of other sequences too.
+local function active(base, ahead, next_of, key)
   local seen, found = {}, {}
   while ahead[1] do
     local id = table.remove(ahead)
-    local status = not seen[id] and redis.call('HGET', base .. ':j:' .. id, 'status')
-    seen[id] = true
-    if ENDED[status] then
+    local status, sequence = unpack(redis.call('HMGET', base .. ':j:' .. id, 'status', 'sequence'))
+    local is_passed = ENDED[status] or key and key ~= string.match(sequence or '', '^%S+ (.*)$')
+    if not seen[id] and is_passed then
       for _, each in ipairs(next_of(base, id)) do
         ahead[#ahead + 1] = each
       end
-    elseif status then
+    elseif not seen[id] and status then
       found[#found + 1] = id
     end
+    seen[id] = true
   end
   return found
 end
@@ -69,8 +71,10 @@ local function relink_in_line(base, job, edges)
   end
   local id, _, key = job.id, sequence_of(job)
   local last = redis.call('HGET', base .. ':sequences', key) or id
-  local stays = last == id or active(base, behind_in_line(base, id), behind_in_line)[1]
-  local parents = active(base, stays and before_in_line(base, id) or { last }, before_in_line)
+  local next_one = first_of(base, active(base, behind_in_line(base, id), behind_in_line, key))
+  local stays = last == id or next_one
+  -- What the next one waits for may have passed this job when that had ended.
+  local parents = active(base, stays and before_in_line(base, next_one or id) or { last }, before_in_line)
   local open = relink(base, job, edges)
   no_longer_held(base, id)
   open = open - (stays and 0 or leave_place(base, id))

@@ -1,4 +1,5 @@
--- Finds out whether a parent knows of a child that waits for the parent. Used with jobs, endings and handing.
+-- Finds out whether a parent knows of a child that waits for the parent. Used with jobs, endings, handing and
+-- linking.
 
 local function is_told(base, parent, child)
   for _, record in ipairs(handovers_of(base, parent)) do
@@ -21,4 +22,13 @@ local function is_lost(base, parent, child, state)
     return true
   end
   return read_record('HEXISTS', base .. ':kids:' .. parent, child) == 0
+end
+
+-- Hands the end of a parent over to a child, or notes the child again. link: the tag of the child's queue and
+-- the failure policy. since: the number up to which no handover has an effect on the child.
+local function tell_anew(base, parent, child, link, since)
+  if whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0) < since then
+    redis.call('HSET', base .. ':queue', 'handover_seq', text(since))
+  end
+  write_link(base, parent, 'told', { { child, link } })
 end

@@ -1,11 +1,18 @@
 -- New edges of jobs that wait again, by a plan: { refusal or false, { { parent, edge, the edge from now on }
--- .. }, how many children have been kept from hearing of the end }. Used with jobs, edges and requeueing.
+-- .. }, how many children were asked (0: any number), the number of the newest end that has no effect any
+-- more on children }. Used with jobs, edges, handing and requeueing.
+
+-- Whether children may know of the end that the plan knows nothing of. Such an end may be on its way to them.
+local function may_know(base, job, kin, seq)
+  return kin > 0 and read_record('ZCARD', base .. ':kin:' .. job.id) ~= kin
+    or job.kids and has_newer_end(base, job.id, seq)
+end
 
 -- Returns why the job does not wait again by the plan, and its edges. 'again': the job is not as planned.
 -- false: no reason.
-local function checked(base, job, plan, are_kept)
+local function checked(base, job, plan)
   local waits = base .. ':waits:' .. job.id
-  local why, edges, kin = unpack(plan)
+  local why, edges, kin, seq = unpack(plan)
   if read_record('HLEN', waits) ~= #edges then
     return read_record('HLEN', waits) and 'again' or 'silent'
   end
@@ -22,16 +29,15 @@ local function checked(base, job, plan, are_kept)
       end
     end
   end
-  if not why and not are_kept(base, job, kin) then
+  if not why and may_know(base, job, kin, seq) then
     return 'again'
   end
   return why, edges
 end
 
--- are_kept(base, job, number): whether that number of children is all that must not hear of the end. Jobs
--- without a plan have no edges.
-local function plan_of(base, job, plan, are_kept)
-  return checked(base, job, plan or { false, {}, 0 }, are_kept)
+-- Jobs without a plan have no edges.
+local function plan_of(base, job, plan)
+  return checked(base, job, plan or { false, {}, 0, 0 })
 end
 
 -- Writes the edges. Returns how many have not settled.
@@ -58,11 +64,11 @@ local function wait_again(base, job)
 end
 
 -- Changes a job by its plan: change(base, job, edges), and an event. Answers as a verb does.
-local function follow_plan(base, job, plan, are_kept, change, event)
+local function follow_plan(base, job, plan, change, event)
   if is_key_taken(base, job) then
     return 'key_taken'
   end
-  local why, edges = plan_of(base, job, plan, are_kept)
+  local why, edges = plan_of(base, job, plan)
   if why then
     return why
   end
