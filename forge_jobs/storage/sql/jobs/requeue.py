@@ -134,6 +134,20 @@ class Relinking:
             return state
         return edge_of_requeued(edge.on_failure, state, parent)
 
+    def parents_after(self, requeued: Collection[str]) -> dict[str, dict[str, bool]]:
+        """Return by child and parent whether their edge waits once the child waits again.
+
+        :param requeued: the jobs that the call requeues
+        """
+        self._parents |= dict.fromkeys(requeued, JobStatus.PENDING)
+        return {
+            child: {
+                edge.parent_id: (self._state(edge) or EdgeState.HELD).waits
+                for edge in self._edges.get(child, ())
+            }
+            for child in requeued
+        }
+
     def relink(self, requeued: Collection[str]) -> set[str]:
         """Open the edges again, and return the children that wait.
 
@@ -194,8 +208,9 @@ def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None
 def _relinked(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> set[str]:
     """Write the edges of jobs that wait again, and return the jobs that wait for others."""
     withdraw_news(tx, (row.id for row in rows if row.has_children))
-    relinking.sequences.find_places(rows)
-    waiting = relinking.relink({row.id for row in rows})
+    requeued = {row.id for row in rows}
+    relinking.sequences.find_places(rows, relinking.parents_after(requeued))
+    waiting = relinking.relink(requeued)
     return relinking.sequences.take_places(waiting)
 
 

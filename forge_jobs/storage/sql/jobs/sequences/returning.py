@@ -77,10 +77,11 @@ class Returning:
         self._places: dict[str, set[str]] = {}
         self._leaving: set[str] = set()
 
-    def find_places(self, rows: Iterable[JobRow]) -> None:
+    def find_places(self, rows: Iterable[JobRow], after: Mapping[str, Mapping[str, bool]]) -> None:
         """Find what each of the jobs comes to wait for, once children no longer hear of its end.
 
         :param rows: the jobs, of which those that have ended get a place, one after the other
+        :param after: by job and parent of an edge of its own whether the edge then waits
         """
         coming = sorted(
             row.id for row in rows if row.id in self._members and JobStatus(row.status) in TERMINAL
@@ -99,21 +100,32 @@ class Returning:
             next_one = self._first_of(self._next_ones(job_id))
             if next_one or last == job_id:
                 # What the next one waits for may have passed this job when that had ended.
-                mine = self._parents.get(job_id, set())
+                known = self._parents.get(job_id, set())
+                mine = {each for each in known if after[job_id].get(each)}
                 found = self._active(self._parents.get(next_one or job_id, set())) - {job_id}
                 self._last[line] = last
             else:
                 mine = set()
                 found = self._active({last}) - {job_id}
                 self._leaving.add(job_id)
-                for parent in self._parents.get(job_id, ()):
-                    self._children[parent].discard(job_id)
                 self._last[line] = job_id
             self._places[job_id] = found
-            self._parents[job_id] = mine | found
-            for parent in found:
-                self._children.setdefault(parent, set()).add(job_id)
-            self._status[job_id] = JobStatus.PENDING.value
+            self._put(job_id, mine, found, after[job_id])
+
+    def _put(self, job_id: str, mine: set[str], found: set[str], after: Mapping[str, bool]) -> None:
+        """Note that the job waits again.
+
+        :param mine: the edges of the sequence that it keeps
+        :param found: what it comes to wait for
+        :param after: by parent of its edges of any sort whether the edge waits
+        """
+        settled = self._parents.get(job_id, set()) - mine
+        for parent in settled.union(each for each, waits in after.items() if not waits):
+            self._children.get(parent, set()).discard(job_id)
+        for parent in found:
+            self._children.setdefault(parent, set()).add(job_id)
+        self._parents[job_id] = mine | found
+        self._status[job_id] = JobStatus.PENDING.value
 
     def _next_ones(self, job_id: str) -> set[str]:
         """Return the first jobs of the sequence that wait for the job and have yet to end.
