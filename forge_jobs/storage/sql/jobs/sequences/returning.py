@@ -1,8 +1,7 @@
 """Members of sequences that wait again after they had ended: each gets a place in line.
 
 A job that another one of its sequence still waits for, or that was the last, has kept its place.
-Any other goes to the end of the line, behind all that have yet to end, so that it runs beside none
-of its key.
+Any other goes to the end of the line, behind all that have yet to end, and runs beside none of its key.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -115,8 +114,8 @@ class Returning:
     def _put(self, job_id: str, mine: set[str], found: set[str], after: Mapping[str, bool]) -> None:
         """Note that the job waits again.
 
-        :param mine: the edges of the sequence that it keeps
-        :param found: what it comes to wait for
+        :param mine: the edges of the sequence that stay
+        :param found: the jobs to wait for
         :param after: by parent of its edges of any sort whether the edge waits
         """
         settled = self._parents.get(job_id, set()) - mine

@@ -1,7 +1,7 @@
 -- allow-oom
 -- Forgets handovers that are done: { seq, parent, status of the parent, child, when the parent ended, the word
--- and the number of deliver.lua }. A child whose edge has not settled gets the parent's next end too. One on
--- which the handover had no effect, as a requeue was to follow, is told anew unless the requeue has come.
+-- and the number of deliver.lua }. A child whose edge has not settled gets the parent's next end too. A child on
+-- which the handover had no effect, as a requeue was to follow, gets another one unless the requeue has come.
 -- uses: jobs letters endings edges handing linking standing
 local function is_there(base, parent, ended)
   local born = redis.call('HGET', base .. ':j:' .. parent, 'enqueued')

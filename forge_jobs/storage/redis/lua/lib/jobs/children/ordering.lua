@@ -17,6 +17,19 @@ local function before_in_line(base, id)
   return found
 end
 
+-- Returns the jobs of sequences that wait for the job, also over edges that callers named.
+local function behind_in_line(base, id)
+  local found = {}
+  for _, name in ipairs(read_record('ZRANGE', base .. ':kin:' .. id, 0, -1) or {}) do
+    local child = string.match(name, '^%S+')
+    local state = read_edge(base, child, id)
+    if WAITS[state] and redis.call('HEXISTS', base .. ':j:' .. child, 'sequence') == 1 then
+      found[#found + 1] = child
+    end
+  end
+  return found
+end
+
 -- Returns whether the job waits for one of the others, by way of any jobs.
 local function comes_after(base, id, others)
   local ahead, seen = before_in_line(base, id), {}

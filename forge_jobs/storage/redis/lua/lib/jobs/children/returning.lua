@@ -1,17 +1,5 @@
--- Jobs of a sequence that wait again after they had ended. Used with inheriting and relinking. See ADR 255.
-
--- Returns the jobs of sequences that wait for the job, also over edges that callers named.
-local function behind_in_line(base, id)
-  local found = {}
-  for _, name in ipairs(read_record('ZRANGE', base .. ':kin:' .. id, 0, -1) or {}) do
-    local child = string.match(name, '^%S+')
-    local state = read_edge(base, child, id)
-    if WAITS[state] and redis.call('HEXISTS', base .. ':j:' .. child, 'sequence') == 1 then
-      found[#found + 1] = child
-    end
-  end
-  return found
-end
+-- Jobs of a sequence that wait again after they had ended. Used with inheriting, ordering and
+-- relinking. See ADR 255.
 
 -- Returns the first jobs from these on that have yet to end, by way of those that ended while waiting. key: by
 -- way of jobs of other sequences too.
@@ -59,7 +47,7 @@ local function wait_for(base, job, parents)
     local state, of, seq = read_edge(base, job.id, parent)
     added = added + (WAITS[state] and 0 or 1)
     write_edge(base, job.id, parent, 'open', of or policy, seq or 0)
-    write_link(base, parent, 'left', { { job.id, base:match('{(.*)}') .. ' ' .. policy } })
+    write_link(base, parent, 'left', { { job.id, base:match('{(.*)}') .. ' ' .. (of or policy) } })
   end
   return added
 end
@@ -73,7 +61,7 @@ local function relink_in_line(base, job, edges)
   local last = redis.call('HGET', base .. ':sequences', key) or id
   local next_one = first_of(base, active(base, behind_in_line(base, id), behind_in_line, key))
   local stays = last == id or next_one
-  -- What the next one waits for may have passed this job when that had ended.
+  -- The next one may wait for jobs that have passed this job when that had ended.
   local parents = active(base, stays and before_in_line(base, next_one or id) or { last }, before_in_line)
   local open = relink(base, job, edges)
   no_longer_held(base, id)

@@ -2,7 +2,7 @@
 -- .. }, how many children were asked (0: any number), the number of the newest end that has no effect any
 -- more on children }. Used with jobs, edges, handing and requeueing.
 
--- Whether children may know of the end that the plan knows nothing of. Such an end may be on its way to them.
+-- Returns whether children may know of an end that the plan does not know, also of one on the way to them.
 local function may_know(base, job, kin, seq)
   return kin > 0 and read_record('ZCARD', base .. ':kin:' .. job.id) ~= kin
     or job.kids and has_newer_end(base, job.id, seq)
