@@ -1,7 +1,8 @@
 """Members of sequences that wait again after they had ended: each gets a place in line.
 
 A job that another one of its sequence still waits for, or that was the last, has kept its place.
-Any other goes to the end of the line, behind all that have yet to end, and runs beside none of its key.
+Any other goes to the end of the line, behind all that have yet to end, and runs beside none of its
+key.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
