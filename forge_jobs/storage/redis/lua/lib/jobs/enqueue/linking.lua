@@ -15,22 +15,18 @@ local function missing_parents(base, links)
   return missing
 end
 
--- Returns the text of a link. That of a job of a sequence ends with ' ?': the job may be in line behind this very
--- parent, which the stored edge says.
-local function told_of(base, parent, child, link)
-  local tag, word, is_member = string.match(link, '^(%S+) (%S+)(.*)$')
-  if is_member == '' then
-    return link
-  end
-  local edge = tag == base:match('{(.*)}') and redis.call('HGET', base .. ':waits:' .. child, parent)
-  return tag .. ' ' .. (edge and string.match(edge, '^%S+ (%S+_in_line) ') or word)
-end
-
--- The end of a parent that has ended is handed over at once.
+-- The end of a parent that has ended is handed over at once. The link of a job of a sequence ends with ' ?': the
+-- job may be in line behind this very parent, which the stored edge says.
 local function write_link(base, id, otherwise, edges)
   local flat = {}
-  for _, edge in ipairs(edges) do
-    flat[#flat + 1], flat[#flat + 2] = edge[1], told_of(base, id, edge[1], edge[2])
+  for _, pair in ipairs(edges) do
+    local child, link = pair[1], pair[2]
+    local tag, word, is_member = string.match(link, '^(%S+) (%S+)(.*)$')
+    if is_member ~= '' then
+      local edge = tag == base:match('{(.*)}') and redis.call('HGET', base .. ':waits:' .. child, id)
+      link = tag .. ' ' .. (edge and string.match(edge, '^%S+ (%S+_in_line) ') or word)
+    end
+    flat[#flat + 1], flat[#flat + 2] = child, link
   end
   local status = redis.call('HGET', base .. ':j:' .. id, 'status')
   if status and not ENDED[status] then
