@@ -312,8 +312,8 @@ EDGE_BUGS = (
     _redis(
         "a held job hears of no later end",
         "lua/jobs/children/forget_handovers.lua",
-        "if edge and waits and",
-        "if false and",
+        "elseif edge and word == 'wait' and",
+        "elseif false and",
     ),
     _redis(
         "a removed parent tells nobody",

@@ -150,9 +150,9 @@ SWEEPS = (
     _own(
         "a sweep sends news that a child voids",
         "lost_writes",
-        "lua/jobs/sweep/tell_lost.lua",
-        "if last < since then",
-        "if last < 0 then",
+        "lua/lib/jobs/children/standing.lua",
+        "'handover_seq'), 0) < since then",
+        "'handover_seq'), 0) < 0 then",
     ),
     _own(
         "a sweep that always begins at the front",

@@ -85,6 +85,30 @@ RESTORE_BUGS = (
         ),
         "redis",
     ),
+    Bug(
+        "requeue, redis: an end that came after the plan releases children",
+        ("tests/backends/redis/test_restores.py",),
+        (
+            Edit(
+                f"{_LUA}lib/jobs/children/handing.lua",
+                "    if tonumber(record[1]) > seq then\n",
+                "    if false then\n",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "requeue, redis: an end without effect is forgotten",
+        ("tests/backends/redis/test_restores.py",),
+        (
+            Edit(
+                f"{_LUA}jobs/children/forget_handovers.lua",
+                "      if is_lost(base, parent, child, word) then\n",
+                "      if false then\n",
+            ),
+        ),
+        "redis",
+    ),
     _redis(
         "children of a parent are not listed",
         f"{_LUA}lib/jobs/children/handing.lua",

@@ -30,20 +30,32 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a requeued job runs at its old place",
         "sequences/returning",
-        "        staying = self._staying(coming)\n",
-        "        self._staying(coming)\n        staying = set(coming)\n",
+        "            if next_one or last == job_id:\n",
+        "            if True:\n",
     ),
     _sql(
         "a requeued job always comes last",
         "sequences/returning",
-        "        return last | (_reached(",
-        "        return last or (_reached(",
+        "            if next_one or last == job_id:\n",
+        "            if last == job_id:\n",
     ),
     _sql(
         "of two that come back at once one is passed over",
         "sequences/returning",
-        "        self._status |= dict.fromkeys(staying, JobStatus.PENDING.value)\n",
+        "        self._status[job_id] = JobStatus.PENDING.value\n",
         "",
+    ),
+    _sql(
+        "one that keeps its place runs beside one that had passed it",
+        "sequences/returning",
+        "self._parents.get(next_one or job_id, set())",
+        "self._parents.get(job_id, set())",
+    ),
+    _sql(
+        "a job of another sequence gives a place",
+        "sequences/returning",
+        "            return self._has_ended(each) or self._line_of[each] != line\n",
+        "            return self._has_ended(each)\n",
     ),
     _sql(
         "the next one is released beside a requeued head",
@@ -54,8 +66,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a requeued job waits only for the last",
         "sequences/returning",
-        "found = self._active({self._last[line]}) - {job_id}",
-        "found = {self._last[line]} - {job_id}",
+        "found = self._active({last}) - {job_id}",
+        "found = {last} - {job_id}",
     ),
     Bug(
         "sequences: a requeued job waits again for one that came behind",
@@ -89,8 +101,20 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a requeued job always comes last",
         "lib/jobs/children/returning",
-        "local stays = last == id or active",
-        "local stays = last == id or nil and active",
+        "local stays = last == id or next_one",
+        "local stays = last == id",
+    ),
+    _redis(
+        "one that keeps its place runs beside one that had passed it",
+        "lib/jobs/children/returning",
+        "before_in_line(base, next_one or id)",
+        "before_in_line(base, id)",
+    ),
+    _redis(
+        "a job of another sequence gives a place",
+        "lib/jobs/children/returning",
+        "local is_passed = ENDED[status] or key and",
+        "local is_passed = ENDED[status] or false and",
     ),
     _redis(
         "the next one is released beside a requeued head",

@@ -137,7 +137,7 @@ class Relinking:
     def parents_after(self, requeued: Collection[str]) -> dict[str, dict[str, bool]]:
         """Return by child and parent whether their edge waits once the child waits again.
 
-        :param requeued: the jobs that the call requeues
+        :param requeued: the jobs that the call requeues: some may be parents of others
         """
         self._parents |= dict.fromkeys(requeued, JobStatus.PENDING)
         return {
@@ -151,12 +151,11 @@ class Relinking:
     def relink(self, requeued: Collection[str]) -> set[str]:
         """Open the edges again, and return the children that wait.
 
-        :param requeued: the jobs that the call requeues: some may be parents of others
+        :param requeued: the jobs of which ``parents_after`` knows
         """
         if not self._edges:
             return set()
         tx = self._tx
-        self._parents |= dict.fromkeys(requeued, JobStatus.PENDING)
         again = [edge for child in requeued for edge in self._edges.get(child, ())]
         changes = [self._change(edge) for edge in again]
         waiting = {one["child"] for one in changes if EdgeState(one["new_state"]).waits}
