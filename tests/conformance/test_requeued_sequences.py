@@ -271,3 +271,15 @@ async def test_a_job_that_is_waited_for_by_way_of_another_sequence_keeps_its_pla
     await tell(storage)
     assert (await storage.jobs.requeue(only(head))).changed == (head,)
     assert await order_of(storage, lease) == [head, between.id, behind.id]
+
+
+async def test_a_refused_restore_keeps_the_end_of_a_parent_on_its_way(
+    storage: Storage, lease: PodLease
+) -> None:
+    head, moved, behind = await in_line(storage, 3, "skip")
+    await storage.jobs.cancel(only(moved))
+    await tell(storage)
+    assert await run_one(storage, lease, done()) == head
+    outcome = await storage.jobs.restore(only(moved))
+    assert outcome.refused == {moved: Refusal.CHILDREN_KNOW}
+    assert {each.child_id for each in await storage.jobs.handovers(10)} == {moved, behind}

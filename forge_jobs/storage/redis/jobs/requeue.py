@@ -190,11 +190,11 @@ class _Plans:
 
     async def make(self) -> dict[str, dict[JobId, object]]:
         """Per base and job why the job is refused, and the edges before and after."""
-        await self._read_parents()
         if self._verb.heeds_children:
             self._told = await self._that_told(
                 [link for found in self._links.values() for link in found], bars=False
             )
+        await self._read_parents()
         self._failed = {
             link.id
             for found in self._links.values()
@@ -261,7 +261,10 @@ class _Plans:
         return (Refusal.PARENT_FAILED if is_failed else Refusal.CHILDREN_KNOW).value
 
     async def _read_parents(self) -> None:
-        """Read the parents, and note with them the children that may have to wait."""
+        """Read the parents, and note with them the children that may have to wait.
+
+        Handovers to jobs that are refused already stay.
+        """
         among = {link.id for found in self._links.values() for link in found}
         children: defaultdict[JobId, dict[JobId, object]] = defaultdict(dict)
         for base, found in self._links.items():
@@ -281,7 +284,16 @@ class _Plans:
         located = by_base(self._db, queues)
         requests = {
             base: [
-                item_of("relink", "each", parent=parent, children=list(children[parent].values()))
+                item_of(
+                    "relink",
+                    "each",
+                    parent=parent,
+                    children=[
+                        noted
+                        for child, noted in children[parent].items()
+                        if child not in self._told
+                    ],
+                )
                 for parent in each
             ]
             for base, each in located.items()

@@ -40,12 +40,12 @@ def leave(world: World, job: ModelJob) -> None:
     before = [each for each in _waited_for(job) if each in world.jobs]
     for child, edge in _behind(world, job.id):
         if edge.on_failure in OF_SEQUENCES:
-            _come_after(world, child, before)
+            _add_before(world, child, before)
     if world.last[member.line] == job.id:
         del world.last[member.line]
         if before:
-            passed = {each for one in before for each in _waited_for(world.jobs[one])}
-            world.last[member.line] = max(set(before) - passed)
+            [last] = [each for each in before if _comes_after_all(world, each, before)]
+            world.last[member.line] = last
 
 
 def inherit(world: World, news: Handover) -> None:
@@ -53,10 +53,10 @@ def inherit(world: World, news: Handover) -> None:
     parent = world.jobs.get(news.parent_id)
     if parent is not None and news.on_failure in OF_SEQUENCES:
         before = [each for each in _waited_for(parent) if each != news.child_id]
-        _come_after(world, world.jobs[news.child_id], before)
+        _add_before(world, world.jobs[news.child_id], before)
 
 
-def _come_after(world: World, child: ModelJob, parents: Iterable[JobId]) -> None:
+def _add_before(world: World, child: ModelJob, parents: Iterable[JobId]) -> None:
     on_failure = world.members[child.id].on_failure
     for parent_id in sorted(set(parents)):
         parent, edge = world.jobs.get(parent_id), child.edges.get(parent_id)
@@ -84,8 +84,13 @@ def find_place(world: World, job: ModelJob) -> Place | None:
     def parents(one: JobId) -> list[JobId]:
         return _waited_for(world.jobs[one])
 
-    stays = last == job.id or bool(_first_active(world, children(job.id), children))
-    after = _first_active(world, parents(job.id) if stays else [last], parents)
+    nexts = _first_active(world, children(job.id), children, member.line)
+    next_one = next(
+        (each for each in nexts if not any(_comes_after(world, each, one) for one in nexts)), None
+    )
+    stays = last == job.id or next_one is not None
+    # The next one may wait for jobs that have passed this job when that had ended.
+    after = _first_active(world, parents(next_one or job.id) if stays else [last], parents)
     if not stays:
         world.last[member.line] = job.id
     return Place(after - {job.id}, is_new=not stays)
@@ -124,10 +129,33 @@ def _behind(world: World, job_id: JobId) -> list[tuple[ModelJob, Edge]]:
     ]
 
 
+def _comes_after(world: World, job_id: JobId, other: JobId) -> bool:
+    """Return whether a job waits for the other, also by way of further jobs."""
+    ahead, seen = [job_id], set[JobId]()
+    while ahead:
+        one = ahead.pop()
+        if one not in seen and one in world.jobs:
+            seen.add(one)
+            ahead += _waited_for(world.jobs[one])
+            if other in _waited_for(world.jobs[one]):
+                return True
+    return False
+
+
+def _comes_after_all(world: World, job_id: JobId, others: Iterable[JobId]) -> bool:
+    return all(_comes_after(world, job_id, each) for each in others if each != job_id)
+
+
 def _first_active(
-    world: World, starts: Iterable[JobId], ways: Callable[[JobId], Iterable[JobId]]
+    world: World,
+    starts: Iterable[JobId],
+    ways: Callable[[JobId], Iterable[JobId]],
+    line: tuple[str, str] | None = None,
 ) -> set[JobId]:
-    """Return the first jobs from there on that have yet to end."""
+    """Return the first jobs from there on that have yet to end.
+
+    :param line: of this sequence, by way of jobs of others too
+    """
     found: set[JobId] = set()
     seen: set[JobId] = set()
     ahead = list(starts)
@@ -136,7 +164,8 @@ def _first_active(
         if job_id in seen or job_id not in world.jobs:
             continue
         seen.add(job_id)
-        if world.jobs[job_id].is_finished:
+        is_other = line is not None and world.members[job_id].line != line
+        if is_other or world.jobs[job_id].is_finished:
             ahead += ways(job_id)
         else:
             found.add(job_id)
