@@ -47,9 +47,12 @@ MOST = {
 }
 """Statements of a call, and the extra ones that begin and end a transaction."""
 
-_BETWEEN = (*BORDERS, "SET LOCAL", "RESET ALL")
-"""Beginnings of statements of PostgreSQL that are about the transaction. Which of them a call needs
-depends on the connection that is free: a wake-up may still be on the one that was used before."""
+_BETWEEN = (*BORDERS, "SET LOCAL")
+"""Beginnings of statements of PostgreSQL that are about the transaction."""
+
+_OF_SESSION = ("SET ", "RESET ALL")
+"""Beginnings of those that are about the session. Whether a call needs one depends on the session
+that is free: on a slow machine a wake-up may still be on the one that was used before."""
 
 
 class Asked:
@@ -59,6 +62,7 @@ class Asked:
         self.statements = 0
         self.borders = 0
         self.notices = 0
+        self.settings = 0
         self.texts: list[str] = []
         """All statements so far, for the message of a failure."""
 
@@ -91,6 +95,8 @@ class AskedOfPostgres(Asked):
             self.texts.append(record.query)
         elif record.query.lstrip().upper().startswith(_BETWEEN):
             self.borders += 1
+        elif record.query.startswith(_OF_SESSION):
+            self.settings += 1
         elif "pg_notify(" in record.query:
             self.notices += 1
         else:
@@ -172,7 +178,7 @@ async def test_statements_and_commits_do_not_grow_with_the_batch(
     # However slow the machine is, a call waits for the notice before opening a connection.
     monkeypatch.setattr(connections, "BRIEFLY_S", 60.0)
     asked.read()
-    asked.notices = 0
+    asked.notices = asked.settings = 0
     await enqueue_one(store)
     used["enqueue one"] = asked.read()
     await store.jobs.enqueue([new_job() for _ in range(2 * size)])
@@ -193,6 +199,8 @@ async def test_statements_and_commits_do_not_grow_with_the_batch(
         assert all(map(le, counted, MOST[backend][name])), f"{name}: {counted} of {asked.texts}"
     # Sent apart: of one enqueue, of the other, and what waited before.
     assert asked.notices <= 3
+    # Of sessions that are new, or were used otherwise: not of each call.
+    assert asked.settings <= 3
 
 
 async def test_a_letter_costs_one_statement_a_batch_and_only_where_one_is_asked_for(

@@ -195,13 +195,15 @@ class Returning:
         """Read who waits for the jobs, through those that have ended while waiting, and through
         jobs of other sequences."""
         ahead = {(self._line_of[each], each) for each in coming}
+        lines = {line for line, _ in ahead}
         seen = set(ahead)
         while ahead:
             found = self._rows(_BEHIND, {each for _, each in ahead})
             self._line_of |= {row.child_id: str(row.line) for row in found}
-            self._status |= statuses(
-                self._tx, {row.child_id for row in found} - self._status.keys()
-            )
+            # Jobs of other sequences are passed in any case. They are not locked, as those
+            # sequences are not.
+            mine = {row.child_id for row in found if row.line in lines}
+            self._status |= statuses(self._tx, mine - self._status.keys())
             for row in found:
                 self._children.setdefault(row.parent_id, set()).add(row.child_id)
             ahead = {
