@@ -309,8 +309,9 @@ STAGES: dict[Reason, Callable[[Stage], Awaitable[Told]]] = {
         Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
     ),
 }
-ELSEWHERE = {Reason.UNREADABLE, Reason.QUEUE_UNKNOWN}
-"""No call makes these: a spoilt record, and a queue whose record has gone beside its jobs."""
+ELSEWHERE = {Reason.UNREADABLE, Reason.QUEUE_UNKNOWN, Reason.NOT_RELAYED, Reason.SET_ASIDE}
+"""No call makes these: a spoilt record, and a queue whose record has gone beside its jobs. The jobs
+of an outbox are not stored yet."""
 
 
 def test_every_reason_has_a_stage() -> None:

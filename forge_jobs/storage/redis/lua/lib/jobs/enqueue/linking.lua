@@ -19,8 +19,8 @@ end
 -- job may be in line behind this very parent, which the stored edge says.
 local function write_link(base, id, otherwise, edges)
   local flat = {}
-  for _, pair in ipairs(edges) do
-    local child, link = pair[1], pair[2]
+  for _, entry in ipairs(edges) do
+    local child, link = unpack(entry)
     local tag, word, is_member = string.match(link, '^(%S+) (%S+)(.*)$')
     if is_member ~= '' then
       local edge = tag == base:match('{(.*)}') and redis.call('HGET', base .. ':waits:' .. child, id)
