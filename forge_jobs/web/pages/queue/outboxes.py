@@ -1,5 +1,7 @@
 """The pages of outboxes: those of this database, and those that pods relay into this store."""
 
+import shlex
+
 from forge_jobs.errors import NotFound
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.settings.outbox import OutboxRecords
@@ -48,7 +50,7 @@ async def outbox_page(visit: Visit) -> Shown:
     return Shown(
         template="outbox.html",
         title=name,
-        commands=(f"forge-jobs outbox list {name}",),
+        commands=(shlex.join(["forge-jobs", "outbox", "list", name]),),
         values={
             "name": name,
             "headline": f"{name}: {said}",
