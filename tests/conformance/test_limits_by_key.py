@@ -409,6 +409,25 @@ async def test_a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold(
     assert (last.claimed, last.goes_on) == ((), False)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_jobs_that_crashed_keep_none_behind_from_a_pod_without_a_free_worker(
+    storage: Storage, lease: PodLease, number: int
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    await storage.jobs.enqueue([new_job(priority=-2) for _ in range(number)])
+    for each in await claim(storage, lease, limit=number):
+        assert await revive(storage, each, stale_after=timedelta(0))
+    behind = {await store(storage, "", name="", priority=-1), await store(storage, "a")}
+    demand = Demand(worker_ids=(), limit=2, kinds=frozenset({KIND}))
+    claims: list[ClaimedJob] = []
+    for _ in range(2):
+        answer = await storage.jobs.exchange(QUEUE, [], demand, lease)
+        claims += answer.claimed
+        if len(claims) == len(behind) or answer.next_due_in != timedelta(0):
+            break
+    assert {*ids_of(claims)} == behind
+
+
 async def test_many_callers_at_once_never_pass_a_limit(storage: Storage) -> None:
     await storage.config.ensure_limits(QUEUE, {NAME: 2})
     ids = {await store(storage, f"k{n % 3}") for n in range(36)}

@@ -118,7 +118,9 @@ class PostgresJobStore(SqlJobStore):
                 return Exchange((True,) * len(finalizations), tuple(claimed), timedelta(0))
             is_new = not answer.unknown.issubset(elsewhere)
             if not (answer.is_whole and saw_all) or is_new:
-                claimed += await self._further(queue, demand, lease, answer)
+                more, is_cut = await self._further(queue, demand, lease, answer)
+                claimed += more
+                saw_all = saw_all and not is_cut
             next_due_in = answer.next_due_in if saw_all else timedelta(0)
             return Exchange((True,) * len(finalizations), tuple(claimed), next_due_in)
         # In this case the statement has claimed nothing.
@@ -199,8 +201,11 @@ class PostgresJobStore(SqlJobStore):
 
     async def _further(
         self, queue: str, demand: Demand, lease: PodLease, answer: Answer
-    ) -> list[ClaimedJob]:
-        """Make further claims after an answer that skipped jobs."""
+    ) -> tuple[list[ClaimedJob], bool]:
+        """Make further claims after an answer that skipped jobs.
+
+        :return: the jobs, and whether others are due that were not looked at
+        """
         got = answer.claimed
         rest = structs.replace(
             demand,
@@ -217,11 +222,21 @@ class PostgresJobStore(SqlJobStore):
             picked = await self._database.write(script)
         except StorageError:
             # Claims that have been made must reach their workers.
-            return []
+            return [], False
         self._elsewhere.note(queue, picked.elsewhere)
         claimed, unreadable = claimed_jobs(picked.rows, lease.host_id)
         await self._set_aside(unreadable)
-        return claimed
+        if picked.rows or not picked.is_cut or rest.limit < 1:
+            return claimed, False
+        # A script claims nothing where limits have to be looked at.
+        self._limited.add(queue)
+        if got:
+            return [], True
+        try:
+            within = await self._within_limits(queue, (), rest, lease)
+        except StorageError:
+            return [], True
+        return list(within.claimed), within.next_due_in == timedelta(0)
 
 
 def _joined(finalizations: Sequence[Finalization], answer: Answer, rest: Exchange) -> Exchange:
