@@ -9,6 +9,7 @@ from msgspec import structs
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
+from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaims
 from forge_jobs.storage.batches import check_batch
@@ -230,7 +231,8 @@ class PostgresJobStore(SqlJobStore):
             return claimed, False
         # A script claims nothing where limits have to be looked at.
         self._limited.add(queue)
-        if got:
+        if got and rest.max_bytes < MAX_PAYLOAD_BYTES:
+            # The first job of a claim may be larger than the bound.
             return [], True
         try:
             within = await self._within_limits(queue, (), rest, lease)
