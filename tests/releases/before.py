@@ -1,8 +1,8 @@
 """Programs of the release before: a wheel of a commit, in an environment of its own.
 
-The release before is the last commit with the schema of that release. A change of what is in Redis
-comes with a change of the schema, or has no number at all: the commit before an older change is
-without both.
+The last release is the commit that raised ``RELEASED`` to its number. One of long ago is the last
+commit with its schema. A change of what is in Redis comes with a change of the schema, or has no
+number at all: the commit before an older change is without both.
 """
 
 import fcntl
@@ -17,11 +17,25 @@ from pathlib import Path
 from bench.peers.environments import FOLDER, MARK
 from tests.examples.running import ROOT
 
-RELEASED = 26
+RELEASED = 30
 """The schema of the last release. Its migrations are never edited, those after it may be until the
-next release raises this number.
+next release raises this number, in a commit of its own.
 """
+_THIS = "tests/releases/before.py"
 _MIGRATIONS = "forge_jobs/storage/sql/migrations"
+
+
+def commit_of_last_release() -> str:
+    """Return the commit that raised ``RELEASED`` to its number.
+
+    :raises AssertionError: the history does not reach so far
+    """
+    raised = _run("git", "log", "-1", "--format=%H", "-G", "^RELEASED = ", "--", _THIS)
+    assert raised, (
+        f"the history of this repository has no commit that sets RELEASED in {_THIS}; "
+        "fetch the whole history: git fetch --unshallow"
+    )
+    return raised.strip()
 
 
 def commit_before(version: int) -> str:

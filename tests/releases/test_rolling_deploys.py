@@ -20,7 +20,12 @@ from forge_jobs import open_storage
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Job, JobStatus
 from tests.releases import rolling_jobs
-from tests.releases.before import RELEASED, commit_before, edited_since, python_of
+from tests.releases.before import (
+    commit_before,
+    commit_of_last_release,
+    edited_since,
+    python_of,
+)
 from tests.support.backends import forget, url_of
 from tests.support.waiting import wait_until
 
@@ -33,8 +38,8 @@ QUEUES = ",".join(f"{name}={slots}" for name, slots in SLOTS.items())
 MORE = 40
 """Jobs that end between two steps of a deploy."""
 
-BEFORE = [9, RELEASED + 1]
-"""The schema versions whose last commit before is tried: the last release, and one long ago."""
+LONG_AGO = 9
+"""The schema version whose last commit before is tried."""
 
 AIM = "95% within 30s"
 OLD_MODES, NEW_MODES = ("keep",), ("keep", "keep-last", "debounce", "replace", "cooldown")
@@ -187,10 +192,12 @@ async def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
     await forget(request.param, tmp_path)
 
 
-@pytest.fixture(params=BEFORE)
+@pytest.fixture(params=["last", "long ago"])
 def before(request: pytest.FixtureRequest) -> Release:
-    """The release before a version of the schema."""
-    return Release("before", python_of(commit_before(request.param)), OLD_MODES)
+    """The last release, and one of long ago."""
+    last = request.param == "last"
+    commit = commit_of_last_release() if last else commit_before(LONG_AGO)
+    return Release("before", python_of(commit), OLD_MODES)
 
 
 async def _workers(deployment: Deployment, old: Release, new: Release) -> None:
@@ -249,7 +256,7 @@ async def test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_noth
 
 
 def test_a_migration_of_a_release_is_never_edited() -> None:
-    assert edited_since(commit_before(RELEASED + 1)) == []
+    assert edited_since(commit_of_last_release()) == []
 
 
 async def _drained(deployment: Deployment) -> dict[JobId, Job]:
