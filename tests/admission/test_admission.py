@@ -28,6 +28,7 @@ def _seeds(backend: str, part: int) -> Iterable[int]:
     return range(part, _MANY or _COUNTS.get(backend, _FEW), _PARTS)
 
 
+@pytest.mark.daily("-0]")
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_no_order_of_calls_passes_a_limit_or_leaves_a_key_with_room_idle(
     storage: Storage, clock: ManualClock, part: int, request: pytest.FixtureRequest
@@ -36,6 +37,7 @@ async def test_no_order_of_calls_passes_a_limit_or_leaves_a_key_with_room_idle(
         await Admission(storage, clock, seed).run()
 
 
+@pytest.mark.daily("-0]")
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_no_order_of_calls_gives_a_slot_to_a_key_that_has_its_share(
     storage: Storage, clock: ManualClock, part: int, request: pytest.FixtureRequest

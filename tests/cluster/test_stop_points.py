@@ -35,20 +35,27 @@ POINTS = {
 """The last visit of each point."""
 
 
-@pytest.mark.daily
-@pytest.mark.parametrize("point", ["claim:committed", "finalize:committed", "handover:read"])
-async def test_a_process_that_dies_there_costs_and_doubles_nothing(
-    point: str, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
-) -> None:
-    await _die_at(point, storage, client, pods, ledger)
-
-
-@pytest.mark.long
+@pytest.mark.daily("claim:committed", "finalize:committed", "handover:read")
 @pytest.mark.parametrize("point", sorted(POINTS))
 async def test_a_process_that_dies_anywhere_costs_and_doubles_nothing(
     point: str, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:
-    await _die_at(point, storage, client, pods, ledger)
+    accepted = await _family(client, ledger)
+    marker = str(ledger.with_name("died"))
+    fleet = [pods.start({"work": SLOTS}, dies_at=(point, POINTS[point], marker)) for _ in range(2)]
+
+    await wait_until(
+        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=100
+    )
+
+    [dead] = await wait_until(lambda: _dead(fleet), description=f"a pod died at {point}")
+    assert dead.exit_code == -signal.SIGKILL
+    ran = Ledger.read(ledger)
+    assert ran.ended() == accepted
+    assert ran.overlaps() == []
+    last_token = {job_id: max(run.token for run in runs) for job_id, runs in ran.by_job().items()}
+    repeated = [run for run in ran.runs if run.token < last_token[run.job_id]]
+    assert {run.process_id for run in repeated} <= {dead.process_id}
 
 
 CHAINS, OCCURRENCES = 4, 12
@@ -100,27 +107,6 @@ async def test_pods_that_start_together_and_die_make_one_seeded_job(
     assert (job.id, job.status) == (seed_job_id("ledger.chain"), JobStatus.DONE)
     numbers = {run.attempt for run in Ledger.read(ledger).runs}
     assert numbers == set(range(1, OCCURRENCES + 1))
-
-
-async def _die_at(
-    point: str, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
-) -> None:
-    accepted = await _family(client, ledger)
-    marker = str(ledger.with_name("died"))
-    fleet = [pods.start({"work": SLOTS}, dies_at=(point, POINTS[point], marker)) for _ in range(2)]
-
-    await wait_until(
-        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=100
-    )
-
-    [dead] = await wait_until(lambda: _dead(fleet), description=f"a pod died at {point}")
-    assert dead.exit_code == -signal.SIGKILL
-    ran = Ledger.read(ledger)
-    assert ran.ended() == accepted
-    assert ran.overlaps() == []
-    last_token = {job_id: max(run.token for run in runs) for job_id, runs in ran.by_job().items()}
-    repeated = [run for run in ran.runs if run.token < last_token[run.job_id]]
-    assert {run.process_id for run in repeated} <= {dead.process_id}
 
 
 @pytest.mark.long
