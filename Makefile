@@ -101,7 +101,7 @@ admission: $(READY)
 	$(BIN)/pytest -n 2 -q tests/admission
 
 # Pods and the store killed, frozen and cut off while jobs keep coming: docs/reliability.md.
-# With -j 2 two stores at once: pods mostly wait for a lease to end.
+# With -j 3 three stores at once: a run computes for a quarter of the time, and waits for leases.
 CHAOS := $(addprefix chaos-,$(or $(BACKEND),sqlite postgres redis pooler standby sentinel cluster shards))
 chaos: $(CHAOS)
 
