@@ -40,7 +40,7 @@ def boss(storage: Storage, access: Access = ALL) -> Operator:
 
 
 async def fail(storage: Storage, queue: str, message: str, ends: tuple[Transition, ...]) -> JobId:
-    """Let a job end its attempts, and count its failures as a pod does."""
+    """Let a job end its attempts, and count the failures as a pod does."""
     job_id = await enqueue_one(storage, queue=queue, kind=KIND, max_attempts=5)
     lease = await register(storage, queues=(queue,), kinds=(KIND,))
     group = error_group(KIND, "ValueError", message)

@@ -1,4 +1,4 @@
-"""The notes that the simulation of admission keeps of its jobs, and the faults that they show."""
+"""The notes that the simulation of admission keeps of its jobs, and what it finds wrong."""
 
 import math
 from collections import Counter, defaultdict

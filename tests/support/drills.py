@@ -50,7 +50,7 @@ class Drill:
         return claimed
 
     async def gauges(self, lease: PodLease, **measured: Any) -> None:
-        """Let a pod say its measurements."""
+        """Let a pod say what it measured."""
         await self.storage.procs.record_gauges(lease, self.minute(), PodGauges(**measured))
 
     def minute(self) -> datetime:

@@ -228,12 +228,12 @@ def only(*job_ids: JobId) -> JobFilter:
 
 
 def held(claimed: ClaimedJob | Claim, worker_id: str = "") -> HeldClaim:
-    """Return a claim in the form that a beat reports."""
+    """Return a claim as a pod reports it in a beat."""
     return HeldClaim(claimed.claim if isinstance(claimed, ClaimedJob) else claimed, worker_id)
 
 
 def error(message: str = "boom", *, attempt: int = 1, **overrides: Any) -> ErrorRecord:
-    """Return an error record without a time, the form that a runtime hands over."""
+    """Return an error record as a runtime hands it over: without a time."""
     fields: dict[str, Any] = {"cause": Cause.FAILED, "type": "ValueError"}
     return ErrorRecord(attempt=attempt, message=message, **(fields | overrides))
 

@@ -48,7 +48,7 @@ class Fleet:
         return lease
 
     async def stop(self, lease: PodLease, *queues: str) -> None:
-        """Let a pod leave in good order."""
+        """Let a pod leave as it should."""
         note = PodNote(version="7a11", queues=queues or (QUEUE,))
         await self.tell(EventKind.POD_STOPPED, str(note), lease.host_id)
         await self.storage.procs.unregister(lease)

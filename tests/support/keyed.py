@@ -17,7 +17,7 @@ MODES: tuple[UniqueMode, ...] = ("keep", "replace", "error", "cooldown", "deboun
 
 
 def keyed(mode: UniqueMode, number: int = 1, key: str = "k", **fields: Any) -> NewJob:
-    """Return a request with a key, in the form that a client makes."""
+    """Return a request with a key, as a client makes it."""
     unique = Unique(key, mode)
     if mode in ("cooldown", "debounce"):
         unique = Unique(key, mode, MINUTE)

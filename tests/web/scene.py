@@ -56,7 +56,7 @@ class Scene:
 
 @asynccontextmanager
 async def playing(storage: Storage) -> AsyncIterator[Scene]:
-    """Fill the store and keep a pod running on it."""
+    """Fill the store and keep a pod running there."""
     scene = Scene()
     Scene.gate = asyncio.Event()
     settings = RuntimeSettings(event_flush_interval=timedelta(milliseconds=100))

@@ -1,4 +1,4 @@
-"""The pages of outboxes: what waits, what was set aside and why, and what people do about it."""
+"""The pages of outboxes: what waits, what was set aside and why, and what people do then."""
 
 import re
 from datetime import timedelta
