@@ -76,6 +76,23 @@ class StoreCall(Struct, frozen=True, array_like=True):
     p99_ms: float = 0.0
 
 
+MOST_RATES = 50
+"""Rate limits that a pod tells of, those with most tokens. So its minute has a bounded size."""
+
+
+class RateGauge(Struct, frozen=True, array_like=True):
+    """Tokens of a rate limit that a pod asked for in the last minute. Stored as a list.
+
+    :param scope: the rate limit, all its keys together
+    :param taken: tokens that jobs and callers of the pod got, reserved ones among them
+    :param refused: tokens that a job or a caller asked for and did not get
+    """
+
+    scope: str
+    taken: int = 0
+    refused: int = 0
+
+
 class OutboxGauge(Struct, frozen=True, kw_only=True):
     """An outbox that a pod relays, as the pod has measured it. Instants are by the store's clock.
 
@@ -114,6 +131,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
         their retention, in the last pass
     :param calls: of the store by verb, in the last minute. Of the 16 that took most time together
     :param outboxes: that the pod relays. An outbox whose database does not answer is left out
+    :param rates: rate limits that the pod asked for tokens, of the 50 with most tokens
     """
 
     cpu_percent: float = 0.0
@@ -136,6 +154,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     blocked_in: str = ""
     calls: tuple[StoreCall, ...] = ()
     outboxes: tuple[OutboxGauge, ...] = ()
+    rates: tuple[RateGauge, ...] = ()
 
 
 class PodState(Struct, frozen=True, kw_only=True):

@@ -34,7 +34,10 @@ def test_rate_limits_are_set_listed_and_deleted(forge: CommandLine) -> None:
 
     [limit] = forge.json("limits", "list")["rate_limits"]
     assert (limit["scope"], limit["available"], limit["overridden"]) == ("smtp", 100, True)
-    assert "operator" in forge("limits", "list").stdout
+    assert (limit["taken_a_minute"], limit["refused_a_minute"]) == (0, 0)
+    shown = forge("limits", "list").stdout
+    assert "TAKEN A MINUTE  REFUSED A MINUTE" in shown
+    assert "operator" in shown
 
     assert "fail until it is declared again" in forge("limits", "delete", "smtp").stderr
     assert forge.json("limits", "list") == {"rate_limits": []}

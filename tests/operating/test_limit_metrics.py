@@ -7,9 +7,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.processes import PodGauges, RateGauge
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.operating.metrics.exposition import exposition
-from forge_jobs.operating.metrics.reading import Scraper
+from forge_jobs.operating.metrics.reading import MOST_LABELLED, Scraper
 from forge_jobs.operating.snapshots.shared import Reader
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS
@@ -77,6 +78,8 @@ async def test_limits_are_shown_by_limit_and_not_by_key(tmp_path: Path, backend:
             ("limit_oldest_waiting_seconds", unused): 0,
             ("rate_limit_waiting", api): 1,
             ("rate_limit_oldest_waiting_seconds", api): 90,
+            ("rate_limit_taken_per_minute", api): 0,
+            ("rate_limit_refused_per_minute", api): 0,
         }
 
 
@@ -87,3 +90,24 @@ async def test_limits_of_a_queue_that_has_gone_leave_no_series(storage: Storage)
     await storage.config.delete_queue("other")
     scraper._reader.forget()
     assert await figures(scraper) == {}
+
+
+async def test_tokens_of_the_busiest_limits_are_shown_and_of_no_key(storage: Storage) -> None:
+    scraper = Scraper(Reader(storage))
+    for number in range(MOST_LABELLED + 20):
+        await storage.config.ensure_rate_limit(f"limit {number:03}", RateLimit(5, 60))
+    minute = (await storage.cron.now()).replace(second=0, microsecond=0)
+    for _ in range(2):
+        lease = await register(storage, lease_for=timedelta(hours=1))
+        told = RateGauge("limit 210", taken=3, refused=4)
+        await storage.procs.record_gauges(lease, minute, PodGauges(rates=(told,)))
+    found = {
+        labels[0][1]: value
+        for (name, labels), value in (await figures(scraper)).items()
+        if name == "rate_limit_taken_per_minute"
+    }
+    assert found["limit 210"] == 6
+    assert len(found) == MOST_LABELLED
+    assert sum(found.values()) == 6
+    of = (("limit", "limit 210"),)
+    assert (await figures(scraper))["rate_limit_refused_per_minute", of] == 8

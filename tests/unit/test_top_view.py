@@ -14,9 +14,10 @@ from forge_jobs.cli.commands.terminal.screen.limits import rows_of
 from forge_jobs.cli.commands.terminal.screen.view import Deed, Verb, View
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.looks import FullKey
-from forge_jobs.model.queues import RateLimit, RateLimitState
+from forge_jobs.model.queues import RateLimit
 from forge_jobs.operating.board.documents import Board, QueueLine, Run
 from forge_jobs.operating.settings.concurrency import ConcurrencyLine
+from forge_jobs.operating.settings.documents import RateLimitView
 
 HOSTILE = ("\x1b[2Jx", "a\rb", "\x07", "[bold]b[/bold]", "\u202egnp", "x\x00y", "é", "名前" * 30)
 
@@ -190,11 +191,22 @@ def _full(key: str) -> FullKey:
     )
 
 
+def _rate(scope: str, taken: int | None = 0, refused: int | None = 0) -> RateLimitView:
+    return RateLimitView(
+        scope=scope,
+        limit=RateLimit(9, 60),
+        available=5,
+        overridden=False,
+        taken_a_minute=taken,
+        refused_a_minute=refused,
+    )
+
+
 def test_limits_with_their_full_keys_are_a_part_of_the_screen() -> None:
     view = _view(_queue("a"), runs=(_run("j1"),))
-    rate = RateLimitState(scope="api", limit=RateLimit(9, 60), available=5, overridden=False)
+    rate = _rate("api", taken=4, refused=1_200)
     idle, busy = _limit("idle"), _limit("hosts", waiting=3, keys=(_full(HOSTILE[0]), _full("")))
-    view.limit_rows = rows_of([idle, busy], [rate])
+    view.limit_rows = rows_of([idle, busy], [rate, _rate("quiet"), _rate("cut", None, None)])
     console = Console(width=160, height=40, record=True, file=io.StringIO())
     console.print(drawn(view, width=160, height=40))
     lines = [line.split() for line in console.export_text().splitlines()]
@@ -202,7 +214,9 @@ def test_limits_with_their_full_keys_are_a_part_of_the_screen() -> None:
     assert [line[0] for line in lines[at + 1 : at + 6]] == ["hosts"] * 3 + ["idle", "api"]
     assert lines[at + 1][1:4] == ["a", "4,", "2"]
     assert lines[at + 3][1:] == ["a", "(all)", "2/2", "3", "9m", "9m"]
-    assert lines[at + 5][1:3] == ["(rate)", "5/9"]
+    said = " ".join(lines[at + 5][1:8])
+    assert said == "(rate) 5/9 tokens, 4 taken 1,200 refused/min"
+    assert [line[1:5] for line in lines[at + 6 : at + 8]] == [["(rate)", "5/9", "tokens", "-"]] * 2
 
 
 def test_keys_go_to_limits_and_pass_over_them_where_there_are_none() -> None:

@@ -8,6 +8,7 @@ import httpx
 import msgspec
 import pytest
 
+from forge_jobs.model.processes import MOST_RATES, PodGauges, RateGauge
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.storage.protocols import Storage
@@ -243,3 +244,26 @@ async def test_a_limit_says_when_the_next_token_comes(sqlite: Storage) -> None:
         text = await page(client, "/limits")
     said = re.findall(r'data-label="next token">([^<]+)<', text)
     assert [each.split()[0] for each in said] == ["in", "\N{EN DASH}"]
+
+
+async def test_a_limit_says_what_was_taken_and_refused(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    for scope in ("api", "smtp"):
+        await storage.config.ensure_rate_limit(scope, RateLimit(5, 60))
+    lease = await register(storage, lease_for=HOUR)
+    minute = (await storage.cron.now()).replace(second=0, microsecond=0)
+    told = RateGauge("api", taken=1_234, refused=56)
+    await storage.procs.record_gauges(lease, minute, PodGauges(rates=(told,)))
+    text = await page(caller, "/limits")
+    said = re.findall(r'data-label="(?:taken|refused) a minute">([^<]+)<', text)
+    assert said == ["1,234", "56", "0", "0"]
+    [api, smtp] = (await caller.get("/api/v1/limits")).json()["rate_limits"]
+    assert (api["taken_a_minute"], api["refused_a_minute"]) == (1_234, 56)
+    assert (smtp["taken_a_minute"], smtp["refused_a_minute"]) == (0, 0)
+
+    others = [RateGauge(f"limit {number}", taken=1) for number in range(MOST_RATES - 1)]
+    await storage.procs.record_gauges(lease, minute, PodGauges(rates=(told, *others)))
+    text = await page(caller, "/limits")
+    said = re.findall(r'data-label="(?:taken|refused) a minute">([^<]+)<', text)
+    assert said == ["1,234", "56", "\N{EN DASH}", "\N{EN DASH}"]

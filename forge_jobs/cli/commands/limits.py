@@ -10,8 +10,9 @@ from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import MOST_KEY_JOBS, LimitState, RateLimitState
+from forge_jobs.model.queues import MOST_KEY_JOBS, LimitState
 from forge_jobs.operating.settings.concurrency import PermitJob
+from forge_jobs.operating.settings.documents import RateLimitView
 from forge_jobs.operating.words import duration, instant
 from forge_jobs.setting_values import read_rate_limits
 
@@ -25,19 +26,21 @@ def limits() -> None:
 @json_option
 @deployment_options
 def list_limits(deployment: Deployment, as_json: bool) -> None:
-    """List rate limits and how many tokens are there now."""
+    """List rate limits: tokens that are there now, taken and refused."""
     found = with_operator(deployment, lambda operator: operator.list_limits())
     if as_json:
         emit_json(found)
         return
-    columns = ["limit", "tokens", "per", "there now", "next in", "set by"]
+    columns = ["limit", "tokens", "per", "there now", "next in"]
+    columns += ["taken a minute", "refused a minute", "set by"]
     emit_table(columns, [_line(each) for each in found.rate_limits], none="No rate limit is known.")
 
 
-def _line(state: RateLimitState) -> list[object]:
+def _line(state: RateLimitView) -> list[object]:
     period: timedelta = state.limit.period
     size = [state.limit.capacity, duration(period), state.available, duration(state.next_in)]
-    return [state.scope, *size, _by(state.overridden)]
+    asked = ["-" if n is None else n for n in (state.taken_a_minute, state.refused_a_minute)]
+    return [state.scope, *size, *asked, _by(state.overridden)]
 
 
 @limits.command("set")

@@ -153,6 +153,12 @@ class _Collector:
             waiting.add_metric((each.scope,), each.waiting)
             oldest.add_metric((each.scope,), self._age(each.oldest_since))
         yield from (waiting, oldest)
+        taken = _of_rate("taken_per_minute", "Tokens taken in the last minute, as pods report.")
+        refused = _of_rate("refused_per_minute", "Tokens asked for in that minute and not given.")
+        for tokens in self._scrape.tokens:
+            taken.add_metric((tokens.scope,), tokens.taken)
+            refused.add_metric((tokens.scope,), tokens.refused)
+        yield from (taken, refused)
 
     def _age(self, since: datetime | None) -> float:
         now = self._scrape.judged_at

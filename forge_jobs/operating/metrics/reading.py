@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.model.looks import FleetLook, LimitLoad
-from forge_jobs.model.processes import PodState
+from forge_jobs.model.processes import PodState, RateGauge
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.model.series import FlowTotal
-from forge_jobs.operating.snapshots.fleet import is_live
+from forge_jobs.operating.snapshots.fleet import busiest, is_live
 from forge_jobs.operating.snapshots.objectives import ObjectiveView, read_objectives
 from forge_jobs.operating.snapshots.reading import Aside, Looked, read_looked
 from forge_jobs.operating.snapshots.shared import Reader
@@ -22,6 +22,10 @@ TURN_EVERY = 10.0
 
 OLDEST = 60.0
 """Seconds after which a turn is due in any case, when scrapes are seldom."""
+
+
+MOST_LABELLED = 200
+"""Rate limits whose tokens have samples: those with most, by name where they are as many."""
 
 
 class Scrape(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,8 @@ class Scrape(Struct, frozen=True, kw_only=True):
     """Limits by key, at most a minute old."""
     rates: Sequence[LimitSeen] = ()
     """Rate limits for which jobs wait, at most a minute old."""
+    tokens: Sequence[RateGauge] = ()
+    """Tokens of rate limits in the last minute, of the 200 limits with most."""
     judged_at: datetime | None = None
     """The store's time when ``limits``, ``rates`` and ``problems`` were read."""
     outboxes: Mapping[str, OutboxState] = {}
@@ -87,6 +93,7 @@ class Scraper:
             objectives=self._objectives,
             limits=looked.loads if looked else (),
             rates=looked.snapshot.limits if looked else (),
+            tokens=busiest((each.scope for each in fleet.limits), fleet.pods, MOST_LABELLED),
             judged_at=looked.snapshot.now if looked else None,
             struck=looked.snapshot.struck if looked else (),
         )

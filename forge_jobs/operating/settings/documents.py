@@ -77,7 +77,21 @@ class Fires(Struct, frozen=True, kw_only=True):
     fires: tuple[datetime, ...]
 
 
+class RateLimitView(RateLimitState, frozen=True, kw_only=True):
+    """A rate limit with what was asked of it lately, as live pods tell once a minute.
+
+    All keys of the limit are counted together. None: not known, because a pod has asked more than
+    50 limits in a minute and tells of the busiest. Then other limits may have had more than said.
+
+    :param taken_a_minute: tokens that jobs and callers got in the last minute, reserved ones too
+    :param refused_a_minute: tokens that they asked for and did not get
+    """
+
+    taken_a_minute: int | None
+    refused_a_minute: int | None
+
+
 class Limits(Struct, frozen=True):
     """All rate limits, by name."""
 
-    rate_limits: tuple[RateLimitState, ...]
+    rate_limits: tuple[RateLimitView, ...]

@@ -1,24 +1,29 @@
 """Reads and changes of rate limits. A limit belongs to the whole installation."""
 
 from forge_jobs.model.names import check_name
+from forge_jobs.model.processes import RateGauge
 from forge_jobs.model.queues import RateLimit, RateLimitState
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
-from forge_jobs.operating.documents import Deleted
-from forge_jobs.operating.settings.documents import Limits
+from forge_jobs.operating.documents import Deleted, widened
+from forge_jobs.operating.settings.documents import Limits, RateLimitView
+from forge_jobs.operating.snapshots.fleet import tokens_reported
+from forge_jobs.operating.together import together
 
 
 class LimitCalls(RecordedCalls):
     """A part of the methods of an operator. See ``Operator``."""
 
     async def list_limits(self) -> Limits:
-        """All rate limits, and how many tokens are there now.
+        """All rate limits, how many tokens are there now, and how many were taken and refused.
 
         A limit belongs to no queue, so an actor of some queues does not see the names.
         """
         self.actor.need(Right.READ)
         self.actor.need(Right.QUEUES)
-        return Limits(tuple(await self.storage.config.rate_limits()))
+        limits, pods = await together(self.storage.config.rate_limits(), self.storage.procs.pods())
+        reported = tokens_reported(pods)
+        return Limits(tuple(_view(each, reported.of(each.scope)) for each in limits))
 
     async def set_limit(self, name: str, limit: RateLimit) -> RateLimitState:
         """Set a rate limit. The size stays over later deploys. Creates the limit."""
@@ -55,3 +60,12 @@ class LimitCalls(RecordedCalls):
     async def _limit(self, name: str) -> RateLimitState:
         found = {state.scope: state for state in await self.storage.config.rate_limits()}
         return found[name]
+
+
+def _view(limit: RateLimitState, reported: RateGauge | None) -> RateLimitView:
+    return widened(
+        RateLimitView,
+        limit,
+        taken_a_minute=reported.taken if reported else None,
+        refused_a_minute=reported.refused if reported else None,
+    )

@@ -1,14 +1,21 @@
 """Pods, the leader and schedules, as a snapshot shows them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from msgspec import structs
 
 from forge_jobs.model.events import EventKind, TimelineEvent, grace_in, pod_note
 from forge_jobs.model.metrics import PodMinute
-from forge_jobs.model.processes import Leadership, PodGauges, PodState
+from forge_jobs.model.processes import (
+    MOST_RATES,
+    Leadership,
+    PodGauges,
+    PodState,
+    RateGauge,
+)
 from forge_jobs.model.schedules import Schedule
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import PodSeen, ScheduleSeen
@@ -79,6 +86,44 @@ def _starts_by_label(
         if event.kind is EventKind.POD_STARTED and event.at > now - _STARTS_WITHIN:
             found[pod_note(event.detail).label].append(event.at)
     return found
+
+
+class TokensReported(NamedTuple):
+    """Tokens of rate limits in the last minute, as live pods tell.
+
+    :ivar by_limit: the sums of all pods
+    :ivar is_cut: a pod has asked more limits than a pod tells of
+    """
+
+    by_limit: Mapping[str, RateGauge]
+    is_cut: bool
+
+    def of(self, scope: str) -> RateGauge | None:
+        """Return the tokens of a limit. None: not known."""
+        return self.by_limit.get(scope) or (None if self.is_cut else RateGauge(scope))
+
+
+def tokens_reported(pods: Sequence[PodState]) -> TokensReported:
+    """Return what live pods tell of rate limits. Each tells once a minute, of the minute before."""
+    found: dict[str, RateGauge] = {}
+    is_cut = False
+    for pod in pods:
+        reported = pod.gauges.rates if is_live(pod) and pod.gauges else ()
+        is_cut = is_cut or len(reported) >= MOST_RATES
+        for each in reported:
+            before = found.get(each.scope, RateGauge(each.scope))
+            found[each.scope] = RateGauge(
+                each.scope, before.taken + each.taken, before.refused + each.refused
+            )
+    return TokensReported(found, is_cut)
+
+
+def busiest(scopes: Iterable[str], pods: Sequence[PodState], at_most: int) -> tuple[RateGauge, ...]:
+    """Return the tokens of the limits with most of them, in the order of their names."""
+    reported = tokens_reported(pods)
+    known = [each for each in map(reported.of, scopes) if each is not None]
+    known.sort(key=lambda each: (-each.taken - each.refused, each.scope))
+    return tuple(sorted(known[:at_most], key=lambda each: each.scope))
 
 
 def hears_nothing(gauges: PodGauges) -> bool:

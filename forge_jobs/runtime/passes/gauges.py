@@ -11,6 +11,7 @@ import anyio.lowlevel
 from forge_jobs.clock import Clock, SystemClock, to_us
 from forge_jobs.model.processes import OutboxGauge, PodGauges, PodLease
 from forge_jobs.runtime.shared.latencies import minute_start
+from forge_jobs.runtime.shared.recorders.rates import RateMeter
 from forge_jobs.runtime.shared.store_calls import CallMeter
 from forge_jobs.storage.protocols import Storage, StoreHealth
 
@@ -95,6 +96,7 @@ class PodMeter:
 
     :param disk_path: a path on the disk whose free space is measured
     :param calls: counts the calls of the store
+    :param rates: counts tokens of rate limits
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class PodMeter:
         clock: Clock | None = None,
         disk_path: str | Path = ".",
         calls: CallMeter | None = None,
+        rates: RateMeter | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.overruns = 0
@@ -116,6 +119,7 @@ class PodMeter:
         self.last: PodGauges | None = None
         """The newest gauges."""
         self.calls = calls or CallMeter()
+        self._rates = rates or RateMeter(self.clock)
         self._disk_path = disk_path
         self._process = this_process()
         self._store_latency = _Mean()
@@ -151,6 +155,7 @@ class PodMeter:
             pool_waits=store.pool_waits,
             calls=self.calls.take(),
             outboxes=self.outboxes,
+            rates=self._rates.last_minute(),
         )
         return self.last
 

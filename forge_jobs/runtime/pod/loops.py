@@ -28,6 +28,7 @@ from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.recorders.rates import RateMeter
 from forge_jobs.runtime.shared.service import PeriodicLoop
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class PodLoops:
     :param lease: the pod's lease as it is now
     :param client: enqueues seeded jobs
     :param served: the queues that the pod serves now
+    :param rates: counts the tokens that the pod takes
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class PodLoops:
         client: JobClient,
         served: ServedByName,
         strikes: Strikes,
+        rates: RateMeter,
     ) -> None:
         settings = plan.settings
         self._plan = plan
@@ -119,7 +122,7 @@ class PodLoops:
             idle_after=settings.queue_idle,
             clock=plan.clock,
         )
-        self.meter = PodMeter(clock=plan.clock, calls=plan.calls)
+        self.meter = PodMeter(clock=plan.clock, calls=plan.calls, rates=rates)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
         self.letters = self._loop("letters", self._relay, settings.handover_interval)

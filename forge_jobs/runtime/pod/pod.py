@@ -121,6 +121,7 @@ class RunningPod:
             client=self.client,
             served=self.served,
             strikes=self.services.strikes,
+            rates=self.rate_limit.meter,
         )
         self.receiver = BeatReceiver(
             self.services,

@@ -16,6 +16,7 @@ from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateAsk, RateLimit, TokenGrant
+from forge_jobs.runtime.shared.recorders.rates import RateMeter
 from forge_jobs.storage.protocols import ConfigStore
 from forge_jobs.storage.set_back import LONGEST_TURN
 
@@ -57,6 +58,7 @@ class RateLimiter:
     arrive meanwhile go into the next call together.
 
     :param pause: how to let time pass. Tests give their own
+    :ivar meter: counts the tokens that were asked for. A turn of a job is no request for tokens
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class RateLimiter:
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
         self._starts: Lane[RateAsk, TokenGrant | None] = Lane(self._take_or_turn, repeat_for=_ZERO)
         self._rng = random.Random()
+        self.meter = RateMeter(self._clock)
 
     async def acquire(
         self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
@@ -94,11 +97,13 @@ class RateLimiter:
             left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
             grant = await self._ask(scope, _Request(count, left))
             if grant.granted:
+                self.meter.count(scope, count, granted=True)
                 if grant.retry_in:
                     await self._pause(grant.retry_in)
                 return True
             left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
             if left <= _ZERO or grant.retry_in > left:
+                self.meter.count(scope, count, granted=False)
                 return False
             await self._pause(min(max(grant.retry_in, SHORTEST_PAUSE), LONGEST_PAUSE, left))
 
@@ -145,6 +150,7 @@ class RateLimiter:
         if grant is None:
             fix = f"set it anew with 'forge-jobs limits set {ask.scope}', or delete it"
             raise NotFound(f"the rate limit {ask.scope!r} cannot be read; {fix}")
+        self.meter.count(ask.scope, 1, granted=grant.granted)
         if grant.granted or grant.retry_in < LONGEST_TURN:
             return grant
         return TokenGrant(False, self._beyond_the_line())

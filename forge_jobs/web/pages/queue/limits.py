@@ -5,8 +5,8 @@ from typing import NamedTuple, TypeVar
 
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.model.queues import RateLimitState
 from forge_jobs.operating.settings.concurrency import ConcurrencyLine
+from forge_jobs.operating.settings.documents import RateLimitView
 from forge_jobs.web.pages.deeds import LIMIT_DEEDS, STRIKE_DEEDS
 from forge_jobs.web.pages.frame import Shown, Visit
 from forge_jobs.web.pages.words import number
@@ -53,7 +53,7 @@ async def limits_page(visit: Visit) -> Shown:
     strikes = (await visit.operator.list_strikes()).strikes
     wanted, page = visit.parameter("find").strip(), _page(visit.parameter("page"))
 
-    def rate_rank(each: RateLimitState) -> tuple[bool, bool, str]:
+    def rate_rank(each: RateLimitView) -> tuple[bool, bool, str]:
         return each.scope not in waiting, each.available > 0, each.scope
 
     def line_rank(each: ConcurrencyLine) -> tuple[int, str, str]:
@@ -82,7 +82,7 @@ async def limits_page(visit: Visit) -> Shown:
     )
 
 
-def _headline(limits: Sequence[RateLimitState], at_once: int) -> str:
+def _headline(limits: Sequence[RateLimitView], at_once: int) -> str:
     empty = sum(each.available == 0 for each in limits)
     noun = "limit" if len(limits) == 1 else "limits"
     said = f", {number(empty)} without a token now" if empty else ""

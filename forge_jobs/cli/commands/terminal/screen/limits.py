@@ -5,8 +5,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from forge_jobs.model.queues import RateLimitState
 from forge_jobs.operating.settings.concurrency import ConcurrencyLine
+from forge_jobs.operating.settings.documents import RateLimitView
 from forge_jobs.operating.words import duration
 
 LIMIT_COLUMNS = ("LIMIT", "QUEUE", "KEY", "IN USE", "WAITING", "OLDEST", "NO START FOR")
@@ -36,7 +36,7 @@ class LimitRow(Struct, frozen=True, kw_only=True):
         return f"{self.queue}\n{self.name}\n{'' if self.key is None else f'={self.key}'}"
 
 
-def rows_of(limits: Iterable[ConcurrencyLine], rates: Iterable[RateLimitState]) -> list[LimitRow]:
+def rows_of(limits: Iterable[ConcurrencyLine], rates: Iterable[RateLimitView]) -> list[LimitRow]:
     """Return the lines: limits at which jobs wait first, each with full keys below, then rates."""
     rows: list[LimitRow] = []
     for each in sorted(limits, key=lambda each: (-each.waiting, each.queue, each.name)):
@@ -65,6 +65,8 @@ def rows_of(limits: Iterable[ConcurrencyLine], rates: Iterable[RateLimitState]) 
         ]
     for rate in rates:
         use = f"{rate.available:,}/{rate.limit.capacity:,} tokens"
+        if rate.taken_a_minute or rate.refused_a_minute:
+            use += f", {rate.taken_a_minute:,} taken {rate.refused_a_minute:,} refused/min"
         rows.append(LimitRow(name=rate.scope, queue="", key=None, use=use))
     return rows
 

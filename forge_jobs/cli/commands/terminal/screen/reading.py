@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from forge_jobs.cli.commands.terminal.screen.limits import rows_of
 from forge_jobs.cli.commands.terminal.screen.view import View
-from forge_jobs.model.queues import RateLimitState
 from forge_jobs.operating.board.documents import Board
 from forge_jobs.operating.metrics.latencies import QueueStats
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.settings.concurrency import ConcurrencyLine
+from forge_jobs.operating.settings.documents import RateLimitView
 from forge_jobs.policy.judgement.problems.problem import Problem
 
 OVER = timedelta(minutes=5)
@@ -33,7 +33,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     problems: Sequence[Problem]
     rates: Sequence[QueueStats]
     limits: Sequence[ConcurrencyLine] = ()
-    rate_limits: Sequence[RateLimitState] = ()
+    rate_limits: Sequence[RateLimitView] = ()
 
     @classmethod
     async def of(cls, operator: Operator) -> "Reading":
@@ -62,7 +62,7 @@ class Reader:
         self._problems_at = self._rates_at = float("-inf")
         self._rates: Sequence[QueueStats] = ()
         self._limits: Sequence[ConcurrencyLine] = ()
-        self._rate_limits: Sequence[RateLimitState] = ()
+        self._rate_limits: Sequence[RateLimitView] = ()
 
     async def read(self) -> Reading:
         """Read what is due to be read.
