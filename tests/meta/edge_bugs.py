@@ -140,6 +140,22 @@ EDGE_BUGS = (
         ),
     ),
     Bug(
+        "a step with the name of another is taken for a repeat",
+        _ADDED,
+        (
+            Edit(
+                "forge_jobs/clients/flows/calls.py",
+                "                    await self._check_repeats(addition.repeats)\n",
+                "                    pass\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a spoilt graph ends the read",
+        _ADDED,
+        (Edit(_PLAN, "except (msgspec.DecodeError, UnicodeEncodeError):", "except KeyError:"),),
+    ),
+    Bug(
         "steps that came too late stay",
         _ADDED,
         (

@@ -43,9 +43,16 @@ STRIKE_BUGS = [
     _bug(
         "a strike by kind means every kind",
         "policy/strikes/__init__.py",
-        "            if strike.rule.kind not in {",
-        "            if condition is None and strike.rule.kind in {",
+        ' if each.rule.kind in {"", named}',
+        "",
         f"{_UNIT}a_strike_by_kind_needs_no_payload",
+    ),
+    _bug(
+        "the last of many strikes on one value decides",
+        "policy/strikes/__init__.py",
+        "found.setdefault((_sort(each), each), place)",
+        "found[_sort(each), each] = place",
+        f"{_UNIT}many_strikes_judge_as_each_asked_in_its_order_would",
     ),
     _bug(
         "a spoilt rule holds jobs",

@@ -17,7 +17,7 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import dead, done, get_job, only, register, run_one
+from tests.support.factories import dead, done, get_job, only, register, run_one, spoil
 from tests.support.runtimes import a_runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
@@ -154,6 +154,55 @@ async def test_what_cannot_be_added_is_refused_and_nothing_is_stored(storage: St
         # What was added before is a repeat still.
         assert set(await client.add_steps(stored.id, some(c=["a"]))) == {"c"}
         assert sum((await storage.jobs.counts())["default"].by_status.values()) == 4
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
+async def test_other_content_under_a_name_that_was_added_is_refused(
+    storage: Storage, is_encrypted: bool
+) -> None:
+    encryption = Encryption([Encryption.new_key()]) if is_encrypted else None
+
+    def steps(kind: str, **payload: Any) -> Steps:
+        made = Steps()
+        made.step("c", EnqueueRequest(kind, payload), after=["a"])
+        made.step("many", Group([EnqueueRequest(kind, payload)]), after=["c"])
+        return made
+
+    async with JobClient(storage, encryption=encryption) as client:
+        stored = await client.enqueue_workflow(a_workflow())
+        first = await client.add_steps(stored.id, steps("page", path="/a", depth=1))
+        again = await client.add_steps(stored.id, steps("page", depth=1, path="/a"))
+        assert {name: each.job_id for name, each in again.items()} == {
+            name: each.job_id for name, each in first.items()
+        }
+        for other in (steps("page", path="/b", depth=1), steps("image", path="/a", depth=1)):
+            with pytest.raises(Conflict, match="step 'c' is in the workflow already"):
+                await client.add_steps(stored.id, other)
+        # Of a group each member counts.
+        other = Steps()
+        other.step("many", Group([EnqueueRequest("page", {"path": "/c"})]), after=["c"])
+        other.step("new", NOOP)
+        with pytest.raises(Conflict, match="another kind or payload"):
+            await client.add_steps(stored.id, other)
+        state = await client.workflow(stored.id)
+        assert set(state.steps) == {"a", "b", "c", "many"}
+        assert (state.failed, state.status) == (0, JobStatus.BLOCKED)
+
+
+async def test_a_graph_that_an_edit_has_spoilt_is_shown_by_ids_and_takes_no_steps(
+    storage: Storage,
+) -> None:
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_workflow(a_workflow())
+        for payload in ('{"name": 5, "steps": []}', "{}", '{"name": "w", "steps": {"a": 1}}'):
+            await spoil(storage, stored.id, payload)
+            state = await client.workflow(stored.id)
+            assert set(state.steps) == {each.job_id for each in stored.steps.values()}
+            assert (state.name, state.waiting, state.status) == ("", 2, JobStatus.BLOCKED)
+            with pytest.raises(Conflict, match=r"graph of workflow .* cannot be read"):
+                await client.add_steps(stored.id, some(c=["a"]))
+        assert (await client.cancel_workflow(stored.id)).changed == 3
+        assert (await client.resume_workflow(stored.id)).changed == 3
 
 
 async def hand_over(storage: Storage) -> None:

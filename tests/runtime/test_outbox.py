@@ -1,5 +1,6 @@
 """An outbox: jobs of a transaction in one database reach the queues of another store, once."""
 
+import json
 import logging
 from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import timedelta
@@ -129,6 +130,34 @@ async def test_one_spoilt_record_among_thirty_is_set_aside_and_explained(
     assert "is set aside until" in caplog.text
     assert (await outbox.state()).set_aside == 1
     assert (await outbox.relay_once()).set_aside == 0
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [("run_at", "2026-01-01T00:00:00"), ("priority", 2**70), ("delay", "P999999999D")],
+)
+async def test_values_that_no_store_can_take_stop_no_other_record(
+    pair: Pair, of: str, value: object
+) -> None:
+    ids = await pair.write(some(7))
+    for bad in (ids.pop(5), ids.pop(3)):
+        [[text]] = await query(
+            pair.here_url, f"SELECT job FROM forge_outbox WHERE job_id = '{bad}'"
+        )
+        spoilt = json.dumps({**json.loads(str(text)), of: value})
+        await query(
+            pair.here_url,
+            f"UPDATE forge_outbox SET job = '{spoilt}' WHERE job_id = '{bad}' RETURNING id",
+        )
+    outbox = pair.outbox()
+    await outbox.relay_once()
+
+    stored = await pair.stored()
+    assert set(ids) <= set(stored)
+    state = await outbox.state()
+    # A store may take a delay of three million years.
+    assert (state.waiting, state.set_aside + len(stored)) == (0, 7)
+    assert all(record.problem for record in await outbox.records())
 
 
 async def test_a_conflict_is_set_aside_then_retried_or_discarded(pair: Pair) -> None:

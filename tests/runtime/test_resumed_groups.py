@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forge_jobs import EnqueuedGroup, Group, GroupState, group_handlers
+from forge_jobs import EnqueuedGroup, EnqueueRequest, Group, GroupState, group_handlers
 from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Conflict, JobDead, NotFound
 from forge_jobs.handlers.context import JobContext
@@ -15,7 +15,7 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import only
+from tests.support.factories import only, spoil
 from tests.support.runtimes import a_runtime, ended
 from tests.support.waiting import wait_until
 
@@ -132,3 +132,12 @@ async def test_the_blocking_client_resumes_groups(storage: Storage) -> None:
     assert totals.changed == 2
     assert (await client.group(stored.id)).total == 2
     await client.aclose()
+
+
+async def test_a_group_whose_payload_an_edit_has_spoilt_refuses_by_name(storage: Storage) -> None:
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_group(Group([EnqueueRequest("grind")]))
+        await spoil(storage, stored.id, '{"on_success": 7}')
+        with pytest.raises(Conflict, match=r"payload of group .* cannot be read"):
+            await client.resume_group(stored.id)
+        assert (await client.cancel_group(stored.id)).changed == 1

@@ -6,7 +6,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from forge_jobs.errors import Locked
+from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId, JobId, new_host_id, new_job_id, new_worker_id
 from forge_jobs.model.jobs import (
@@ -155,6 +158,14 @@ async def get_job(storage: Storage, job_id: JobId) -> Job:
     found = await storage.jobs.get([job_id])
     assert job_id in found, f"job {job_id} is not stored"
     return found[job_id]
+
+
+async def spoil(storage: Storage, job_id: JobId, payload: str) -> None:
+    """Give a job another payload, as operators may."""
+    job = await get_job(storage, job_id)
+    before = content_of(job)
+    after = structs.replace(before, payload=payload)
+    await storage.jobs.edit(job_id, token=job.token, before=before, after=after)
 
 
 async def finish(storage: Storage, claimed: ClaimedJob | Claim, transition: Transition) -> bool:

@@ -1,5 +1,8 @@
 """Conditions on payloads, and which strike means a job."""
 
+import json
+import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from forge_jobs.model.strikes import (
     read_strike,
     strike_text,
 )
+from forge_jobs.policy import strikes as policy
 from forge_jobs.policy.strikes import Judge, holds
 
 PAYLOAD = {
@@ -199,3 +203,75 @@ def test_a_stored_strike_is_read_back_and_a_spoilt_one_holds_nothing() -> None:
         spoilt = read_strike("s", text, None)
         assert spoilt.unreadable
         assert not Judge([spoilt])
+
+
+WHERES = (
+    *(f"n == {value}" for value in (1, 1.0, '"1"', "true", "null", "[1]", '{"a": 1}', 2**60)),
+    *(f"n != {value}" for value in (1, "true", "null")),
+    'n in [1, "1"]',
+    "n in [null, true]",
+    "n in [[1], 2]",
+    "n in []",
+    "n > 0",
+    'n >= "1"',
+    "n between [0, 1]",
+    "n.a == 1",
+    "n.a in [1, 2]",
+    "other == 1",
+    "",
+)
+VALUES = (
+    None,
+    True,
+    False,
+    0,
+    1,
+    1.0,
+    1.5,
+    "1",
+    "",
+    [1],
+    [1.0],
+    [True],
+    {"a": 1},
+    {"a": True},
+    2**60,
+)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_many_strikes_judge_as_each_asked_in_its_order_would(seed: int) -> None:
+    drawn = random.Random(seed)
+    strikes = []
+    for number in range(drawn.choice((1, 3, 12))):
+        where = drawn.choice(WHERES)
+        kind = drawn.choice(("", "mail", "report") if where else ("mail", "report"))
+        effect = drawn.choice(list(Effect))
+        strikes.append(a_strike(f"s{number}", kind=kind, where=where, effect=effect))
+    judge = Judge(strikes)
+    ordered = sorted(strikes, key=lambda each: (each.rule.effect is not Effect.CANCEL, each.name))
+    for kind in ("mail", "report", "other"):
+        for payload in ({}, *({"n": value, "other": 1} for value in VALUES)):
+            expected = [
+                each.name
+                for each in ordered
+                if each.rule.kind in {"", kind}
+                and ((asked := each.rule.condition()) is None or holds(asked, payload))
+            ]
+            found = judge.verdict(kind, lambda payload=payload: json.dumps(payload))  # type: ignore[misc]
+            assert (None if found is None else found.name) == next(iter(expected), None)
+
+
+def test_a_thousand_strikes_on_values_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    look = policy._at
+
+    def counted(payload: object, path: Iterable[str]) -> object:
+        looks.append(path)
+        return look(payload, path)
+
+    monkeypatch.setattr(policy, "_at", counted)
+    judge = Judge([a_strike(f"s{n}", where=f"customer.id == {n}") for n in range(1_000)])
+    found = judge.verdict("mail", lambda: '{"customer": {"id": 900}}')
+    assert found is not None
+    assert (found.name, len(looks)) == ("s900", 1)

@@ -32,6 +32,7 @@ from forge_jobs.clients.flows.workflows import (
     Workflow,
     WorkflowPlan,
     WorkflowState,
+    is_repeat,
     workflow_state,
 )
 from forge_jobs.clients.lists import ListCalls
@@ -40,7 +41,7 @@ from forge_jobs.errors import Conflict, Locked, NotFound, Unavailable
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import Kin, Relative
+from forge_jobs.model.edges import STEP, Kin, Relative
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
@@ -53,6 +54,8 @@ from forge_jobs.storage.wakeups import until_set
 R = TypeVar("R")
 
 _CHECKED_AT_ONCE = 1_000
+_READ_AT_ONCE = 50
+"""Each job may bring a result of a megabyte."""
 _TRIES = 50
 _PAUSES = Pauses(0.01, 0.5, jitter=1)
 
@@ -195,7 +198,8 @@ class FlowCalls(ListCalls):
         :param workflow: the id, or the context of a step that adds further ones
         :raises NotFound: there is no such workflow, or it is not stored yet
         :raises Conflict: the workflow has settled, by success or cancel. Steps that were stored
-            meanwhile are cancelled. Or the job of the context is no step
+            meanwhile are cancelled. Or a step was added before with another kind or payload, the
+            graph cannot be read, or the job of the context is no step
         :raises InvalidInput: a name is taken, a step comes after one that is not there, they go in
             a circle, or there would be more than 10,000. Nothing is stored
         :raises KeyMissing: the graph is encrypted, and this client has no such key
@@ -212,6 +216,8 @@ class FlowCalls(ListCalls):
                     await until_set(asyncio.Event(), _PAUSES.after(tried))
                 gate = await self._gate(workflow_id)
                 addition = Addition(decrypted_job(gate, self._encryption), steps)
+                if not tried:
+                    await self._check_repeats(addition.repeats)
                 if not addition.requests:
                     return addition.stored(())
                 outcomes = await self._stored(addition.requests, None)
@@ -222,6 +228,21 @@ class FlowCalls(ListCalls):
             await self._changed(self._jobs.cancel, reversed(stored))
             raise
         raise Unavailable("gave up: others kept adding steps to the same workflow; try again")
+
+    async def _check_repeats(self, requests: Sequence[EnqueueRequest[Any]]) -> None:
+        """Check the kinds and payloads of steps that were added before, as far as still stored.
+
+        :raises Conflict: a step of that name is another job
+        """
+        for start in range(0, len(requests), _READ_AT_ONCE):
+            wanted = await self.prepared(requests[start : start + _READ_AT_ONCE])
+            found = await self._jobs.get([each.id for each in wanted])
+            for each in wanted:
+                if (job := found.get(each.id)) and not is_repeat(each, job, self._encryption):
+                    raise Conflict(
+                        f"step {job.metadata.get(STEP, each.id)!r:.80} is in the workflow already, "
+                        "with another kind or payload; give each step a name of its own"
+                    )
 
     async def _joined(self, gate: Job, addition: Addition) -> bool:
         try:

@@ -123,11 +123,17 @@ def group_to_resume(
     """Return the members that a resume requeues, and the jobs that wait again once it has.
 
     :param payload: of the group's own job, decrypted
-    :raises Conflict: the group has ended with success
+    :raises Conflict: the group has ended with success, or its payload cannot be read
     :raises NotFound: a member that failed has been removed
     """
     failed = failed_parts("group", gate, "members", members, "enqueue another group")
-    callbacks = msgspec.json.decode(payload or "{}", type=Callbacks)
+    try:
+        callbacks = msgspec.json.decode(payload or "{}", type=Callbacks)
+    except msgspec.DecodeError:
+        raise Conflict(
+            f"the payload of group {gate.id} cannot be read; it was edited: put back the payload "
+            "of before, or requeue the members one by one"
+        ) from None
     behind = [] if callbacks.on_success is None else [callbacks.on_success]
     return failed, [gate.id, *behind]
 

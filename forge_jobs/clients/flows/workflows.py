@@ -16,14 +16,17 @@ from forge_jobs.clients.flows.steps import (
     in_order,
     refused,
 )
-from forge_jobs.errors import Conflict, InvalidInput, a_type
+from forge_jobs.clients.results import decrypted_job
+from forge_jobs.errors import Conflict, DecryptionFailed, InvalidInput, KeyMissing, a_type
 from forge_jobs.handlers.option_checks import check_tags
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.edges import EdgeState, Relative
 from forge_jobs.model.ids import JobId, check_job_id, new_job_id
-from forge_jobs.model.jobs import After, EnqueueOutcome, Job, JobStatus
+from forge_jobs.model.jobs import After, EnqueueOutcome, Job, JobStatus, NewJob
 from forge_jobs.model.names import check_name
+from forge_jobs.privacy.encryption import Encryption, Part, decrypted
+from forge_jobs.privacy.secrets import ORIGIN
 
 WORKFLOW_KIND = "forge.workflow"
 """The kind of the job that ends when a workflow has settled. See ``group_handlers``."""
@@ -187,9 +190,11 @@ class Addition:
     """The requests of steps that are added to a stored workflow.
 
     :param gate: the workflow's own job, decrypted
+    :ivar requests: of the steps that are new
+    :ivar repeats: of the steps that were added before
     :raises InvalidInput: a name is taken, a step comes after one that is not there, they go in a
         circle, or there are too many
-    :raises Conflict: there are new steps, and the workflow has settled
+    :raises Conflict: there are new steps, and the workflow has settled. Or the graph cannot be read
     """
 
     def __init__(self, gate: Job, steps: Steps) -> None:
@@ -197,6 +202,11 @@ class Addition:
             fix = "give Steps() with steps"
             raise InvalidInput("steps", f"is {a_type(steps)}", fix)
         graph = read_graph(gate.payload)
+        if graph is None:
+            raise Conflict(
+                f"the graph of workflow {gate.id} cannot be read; its payload was edited: put back "
+                "the payload of before, or cancel the workflow and enqueue another"
+            )
         every = graph.every
         order = in_order(steps, every)
         new = [name for name in order if not _is_there(graph, name, steps.after[name])]
@@ -211,6 +221,8 @@ class Addition:
         ids = self.graph.ids(gate.id)
         self._steps = StepRequests(steps, new, ids, gate.id, gate.expires_at)
         self.requests = list(self._steps)
+        old = [name for name in order if name not in set(new)]
+        self.repeats = list(StepRequests(steps, old, ids, gate.id, gate.expires_at))
         self.edges = [After(ids[name], "hold") for name in new]
         self._outcomes = {name: EnqueueOutcome[Any](ids[name]) for name in order}
 
@@ -229,14 +241,44 @@ def _is_there(graph: Graph, name: str, after: Mapping[str, str]) -> bool:
     return False
 
 
+def is_repeat(wanted: NewJob, stored: Job, encryption: Encryption | None) -> bool:
+    """Return whether a stored job has the kind and payload of a request, as far as can be read."""
+    if wanted.kind != stored.kind:
+        return False
+    if not stored.payload:
+        return True  # it was not kept
+    given = msgspec.json.decode(wanted.metadata or "{}", type=dict[str, str])
+    try:
+        before = decrypted_job(stored, encryption).payload
+        now = decrypted(
+            encryption,
+            wanted.payload,
+            job_id=wanted.id,
+            kind=wanted.kind,
+            part=Part.PAYLOAD,
+            origin=given.get(ORIGIN, ""),
+        )
+    except (KeyMissing, DecryptionFailed):
+        return True
+    return before == now or _decoded(before) == _decoded(now)
+
+
+def _decoded(payload: str) -> Any:
+    try:
+        return msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return payload
+
+
 def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative]) -> WorkflowState:
     """Return the state by the workflow's own job, and by what that job comes after.
 
     The ids of steps sort as the steps of the graph.
 
-    :param graph_text: the payload of the job, decrypted. None: not known, ids stand for names
+    :param graph_text: the payload of the job, decrypted. None, or spoilt by an edit: not known, ids
+        stand for names
     """
-    graph = Graph("", {}) if graph_text is None else read_graph(graph_text)
+    graph = read_graph(graph_text) or Graph("", {})
     names = {job_id: name for name, job_id in graph.ids(gate.id).items()}
     # A step that is being added is not in the graph yet.
     found = {names.get(each.id, each.id): each for each in parents}
@@ -266,9 +308,12 @@ def workflow_state(graph_text: str | None, gate: Job, parents: Sequence[Relative
     )
 
 
-def read_graph(text: str) -> Graph:
-    """Return the graph of the payload of a workflow's own job."""
-    return msgspec.json.decode(text, type=Graph)
+def read_graph(text: str | None) -> Graph | None:
+    """Return the graph of the payload of a workflow's own job, None when it cannot be read."""
+    try:
+        return msgspec.json.decode(text or "", type=Graph)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
 
 
 def _is_done(step: Relative) -> bool:

@@ -25,6 +25,10 @@ _BATCHES = 20
 _REFUSED_ALONE = 2
 """After so many refusals without a success between, the destination refuses everything."""
 
+_OF_A_RECORD = (TypeError, ValueError, ArithmeticError)
+"""Errors of a record with values that no program of ours writes, as a time without a time zone or a
+number beyond 64 bits: set aside, so that others go on."""
+
 _PAUSES = Pauses(1.0, 30.0)
 """Pauses before a record is sent again that an unknown reason kept from being stored."""
 
@@ -113,7 +117,7 @@ class OutboxRelay:
             try:
                 jobs = [job for each in part if (job := _job_of(each))]
                 await self._jobs.enqueue(await self._judge.judged(jobs))
-            except StorageError as error:
+            except (StorageError, *_OF_A_RECORD) as error:
                 if isinstance(error, CONCERNS_ALL) and not _may_be_one(error):
                     raise
                 if len(part) > 1:
@@ -136,7 +140,7 @@ class OutboxRelay:
         if stop_points.ARMED:
             await stop_points.reach("outbox:committed")
 
-    async def _refused(self, record: OutboxJob, error: StorageError) -> None:
+    async def _refused(self, record: OutboxJob, error: Exception) -> None:
         if not _may_be_one(error):
             await self._put_aside(record, f"{type(error).__name__}: {error}")
             return
@@ -167,7 +171,7 @@ class OutboxRelay:
         )
 
 
-def _may_be_one(error: StorageError) -> bool:
+def _may_be_one(error: Exception) -> bool:
     """True when the store answers, and the reason may lie in a single job or pass by itself."""
     return isinstance(error, StorageRefused | Locked)
 

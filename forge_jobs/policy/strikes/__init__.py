@@ -1,6 +1,7 @@
 """Judges jobs by strikes: (strikes, kind, payload) -> the strike that means the job."""
 
 from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -8,6 +9,8 @@ import msgspec
 from forge_jobs.model.strikes import Condition, Effect, Strike, is_ordered, mark_of
 
 _MISSING = object()
+_PLAIN = (str, int, float, bool, NoneType)
+"""Types of values that equal others by their text or number alone."""
 
 
 def holds(condition: Condition, payload: object) -> bool:
@@ -18,14 +21,17 @@ def holds(condition: Condition, payload: object) -> bool:
     Only numbers and texts have an order. No condition holds for a field that is missing, ``!=``
     neither.
     """
-    value = _field(payload, condition.field)
+    return _test(condition, _at(payload, condition.field.split(".")))
+
+
+def _test(condition: Condition, value: object) -> bool:
     test = _TESTS.get(condition.operator)
     return test is not None and value is not _MISSING and test(value, condition.value)
 
 
-def _field(payload: object, path: str) -> object:
+def _at(payload: object, path: Iterable[str]) -> object:
     found = payload
-    for name in path.split("."):
+    for name in path:
         if not isinstance(found, Mapping) or name not in found:
             return _MISSING
         found = found[name]
@@ -70,6 +76,57 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
+class _Rules:
+    """The strikes that may mean jobs of one kind, first that which comes first.
+
+    Strikes that ask for a number, a text or the like in a field are found by the value of the
+    field, so a thousand of them cost what one does. Others are asked one after the other.
+    """
+
+    def __init__(self, strikes: Iterable[Strike]) -> None:
+        self._strikes: list[Strike] = []
+        self._by_value: dict[tuple[str, ...], dict[tuple[type, object], int]] = {}
+        self._others: list[tuple[int, tuple[str, ...], Condition]] = []
+        self._without: Strike | None = None
+        for place, strike in enumerate(strikes):
+            self._strikes.append(strike)
+            condition = strike.rule.condition()
+            if condition is None:
+                # This strike means every job of the kind, so none after it is asked.
+                self._without = strike
+                break
+            self._add(place, condition)
+
+    def _add(self, place: int, condition: Condition) -> None:
+        path = tuple(condition.field.split("."))
+        wanted = condition.value if condition.operator == "in" else [condition.value]
+        if condition.operator in {"==", "in"} and all(isinstance(each, _PLAIN) for each in wanted):
+            found = self._by_value.setdefault(path, {})
+            for each in wanted:
+                found.setdefault((_sort(each), each), place)
+        else:
+            self._others.append((place, path, condition))
+
+    def verdict(self, payload: Callable[[], str]) -> Strike | None:
+        if not (self._by_value or self._others):
+            return self._without
+        try:
+            decoded = msgspec.json.decode(payload())
+        except Exception:
+            return self._without
+        first = len(self._strikes)
+        for path, places in self._by_value.items():
+            value = _at(decoded, path)
+            if isinstance(value, _PLAIN):
+                first = min(first, places.get((_sort(value), value), first))
+        for place, path, condition in self._others:
+            if place > first:
+                break
+            if _test(condition, _at(decoded, path)):
+                return self._strikes[place]
+        return self._strikes[first] if first < len(self._strikes) else self._without
+
+
 class Judge:
     """Strikes that are ready to be asked. Empty ones are false.
 
@@ -82,13 +139,16 @@ class Judge:
     def __init__(self, strikes: Iterable[Strike] = ()) -> None:
         readable = [each for each in strikes if not each.unreadable]
         self.marks = frozenset(map(mark_of, readable))
-        self._strikes = [
-            (each, each.rule.condition())
-            for each in sorted(readable, key=lambda s: (s.rule.effect is not Effect.CANCEL, s.name))
-        ]
+        self._ordered = sorted(
+            readable, key=lambda each: (each.rule.effect is not Effect.CANCEL, each.name)
+        )
+        # Made when a job of the kind is judged. Kinds that no strike names share the rules of "".
+        self._of_kind: dict[str, _Rules | None] = dict.fromkeys(
+            ("", *(each.rule.kind for each in readable))
+        )
 
     def __bool__(self) -> bool:
-        return bool(self._strikes)
+        return bool(self.marks)
 
     def verdict(self, kind: str, payload: Callable[[], str]) -> Strike | None:
         """Return the strike that means a job, None when none does.
@@ -96,17 +156,9 @@ class Judge:
         :param payload: returns the payload as JSON text. Called when a condition needs it.
             Whatever it raises, and a text that is no JSON, holds no condition
         """
-        decoded: object = _MISSING
-        for strike, condition in self._strikes:
-            if strike.rule.kind not in {"", kind}:
-                continue
-            if condition is None:
-                return strike
-            if decoded is _MISSING:
-                try:
-                    decoded = msgspec.json.decode(payload())
-                except Exception:
-                    decoded = None
-            if holds(condition, decoded):
-                return strike
-        return None
+        named = kind if kind in self._of_kind else ""
+        rules = self._of_kind[named]
+        if rules is None:
+            meant = (each for each in self._ordered if each.rule.kind in {"", named})
+            rules = self._of_kind[named] = _Rules(meant)
+        return rules.verdict(payload)
