@@ -55,7 +55,7 @@ R = TypeVar("R")
 
 _CHECKED_AT_ONCE = 1_000
 _READ_AT_ONCE = 50
-"""Each job may bring a result of a megabyte."""
+"""Jobs that one call reads. Each may bring a result of a megabyte."""
 _TRIES = 50
 _PAUSES = Pauses(0.01, 0.5, jitter=1)
 
