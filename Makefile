@@ -21,10 +21,9 @@ demo: $(READY)
 test: $(READY)
 	$(PYTEST) -m "not long"
 
-# And those that are long and rare, all in one run. tests/debian is left out: it needs Debian's packages.
-# LEAVE_OUT names a folder: .ci/run leaves out the model, which it runs for longer after that.
-test-all: docs
-	$(PYTEST) $(if $(LEAVE_OUT),--ignore $(LEAVE_OUT))
+# And those that are long and rare. tests/debian is left out: it needs Debian's packages.
+test-all: test docs
+	$(PYTEST) -m long
 
 # The manual, as build/manual/index.html. A warning is an error: a broken link, a name without a docstring.
 docs: $(MANUAL)
