@@ -1,5 +1,7 @@
 """Why a queue cannot be deleted, in words."""
 
+import shlex
+
 from forge_jobs.errors import Conflict, NotFound
 
 MOST_COUNTED = 10_000
@@ -26,7 +28,7 @@ def in_use(name: str, jobs: int, pods: int) -> Conflict:
     many = f"more than {MOST_COUNTED:,} jobs" if jobs > MOST_COUNTED else f"{jobs:,} jobs"
     return Conflict(
         f"the queue {name!r} has {'1 job' if jobs == 1 else many}; delete these first: "
-        f"forge-jobs jobs delete --queue {name}"
+        f"forge-jobs jobs delete --queue {shlex.quote(name)}"
     )
 
 

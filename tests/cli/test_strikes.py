@@ -1,5 +1,7 @@
 """``forge-jobs strikes``."""
 
+import shlex
+
 import pytest
 
 from tests.cli.conftest import CommandLine
@@ -25,6 +27,14 @@ def test_strikes_are_added_listed_and_lifted(forge: CommandLine) -> None:
     assert [each["name"] for each in forge.json("strikes", "list")["strikes"]] == ["b"]
     verbs = [each["verb"] for each in forge.json("actions", "list")["actions"]]
     assert {"add_strike", "lift_strike"} <= {*verbs}
+
+
+@pytest.mark.parametrize("name", ["provider down", "it's $HOME", "plain"])
+def test_the_command_that_lifts_can_be_pasted_into_a_shell(forge: CommandLine, name: str) -> None:
+    _, said = forge("strikes", "add", name, "--kind", "mail").output.split("Lift it with: ")
+    program, *words = shlex.split(said)
+    assert program == "forge-jobs"
+    assert f"{name}: lifted." in forge(*words).output
 
 
 def test_a_preview_counts_and_sets_nothing(forge: CommandLine) -> None:

@@ -8,6 +8,7 @@ from forge_jobs.config import Deployment
 from forge_jobs.model.names import check_name
 from forge_jobs.model.strikes import Effect, Strike, StrikeRule
 from forge_jobs.operating.jobs.strikes import in_words
+from forge_jobs.policy import remedies
 
 
 @click.group()
@@ -72,7 +73,7 @@ def add(
     if as_json:
         emit_json(strike)
         return
-    talk(f"{name}: set. Lift it with: forge-jobs strikes lift {name}")
+    talk(f"{name}: set. Lift it with: {remedies.lift_strike(name)}")
 
 
 @strikes.command()
