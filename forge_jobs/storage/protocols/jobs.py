@@ -291,8 +291,8 @@ class JobStore(
         """Return handovers of ended parents not yet delivered to children, oldest first. Changes
         nothing.
 
-        A handover to a child that has ended or gone since may be among them. Delivering such a
-        handover applies nothing.
+        A handover to a child that has ended or gone since may be among them, and one to a removed
+        job of the same id. Delivering such a handover applies nothing.
 
         :param limit: how many handovers come back at most
         """

@@ -67,6 +67,7 @@ _ADD = insert(handovers).from_select(
     .order_by(edges.c.child_id, edges.c.parent_id),
 )
 _FORGET_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
+_FORGET_NEWS = delete(handovers).where(one_of(handovers.c.child_id, "ids"))
 _UNSETTLED = (
     select(edges.c.child_id, edges.c.parent_id, edges.c.state)
     .where(one_of(edges.c.child_id, "ids"), edges.c.state.in_(WAITING))
@@ -120,7 +121,17 @@ def forget_edges(tx: Tx, children: Iterable[str]) -> None:
     """Remove the edges of jobs that are being removed."""
     for ids in portions(children):
         if tx.execute(_OF_CHILDREN_LOCKED, {"ids": ids}).all():
-            tx.execute(_FORGET_EDGES, {"ids": ids})
+            forget_locked_edges(tx, ids)
+
+
+def forget_locked_edges(tx: Tx, ids: Sequence[str]) -> None:
+    """Remove the edges of jobs, and the ends that these have yet to hear of. A job that is stored
+    under the same id must not hear of such an end.
+
+    :param ids: one portion at most
+    """
+    if tx.execute(_FORGET_EDGES, {"ids": ids}).rowcount:
+        tx.execute(_FORGET_NEWS, {"ids": ids})
 
 
 def children_kept(tx: Tx, children: Iterable[str]) -> set[str]:

@@ -27,7 +27,6 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
     FINISHED,
     counters,
-    edges,
     events,
     gauges,
     hours,
@@ -40,7 +39,11 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
 from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.config.tables import rate_keys
-from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
+from forge_jobs.storage.sql.jobs.children import (
+    children_kept,
+    forget_locked_edges,
+    tell_children,
+)
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from forge_jobs.storage.sql.jobs.cleanup.overdue import FINISHED_OF
 from forge_jobs.storage.sql.jobs.metrics import (
@@ -77,7 +80,6 @@ _STILL_FINISHED = (
     .with_for_update(skip_locked=True)
 )
 _REMOVE = delete(jobs).where(one_of(jobs.c.id, "ids"))
-_REMOVE_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
 _EXPIRED_RESULTS = (
     select(jobs.c.id, jobs.c.result_expires_at.label("at"))
     .where(
@@ -304,7 +306,7 @@ def _remove(tx: Tx, rows: Sequence[Any]) -> int:
             leave_lines(tx, list(parents))
         tell_children(tx, parents, removed=True)
         tx.execute(_REMOVE, {"ids": ids})
-        tx.execute(_REMOVE_EDGES, {"ids": ids})
+        forget_locked_edges(tx, ids)
         forget(tx, ids)
     return len(rows)
 

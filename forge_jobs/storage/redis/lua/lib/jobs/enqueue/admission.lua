@@ -9,12 +9,16 @@ local function to_template(fields)
   }
 end
 
+-- Ends that were noted before now, of which a removed job of the same id has yet to hear, have no effect on the edges.
 local function to_job(fields, templates)
-  local template = templates[fields[JOB.template]]
+  local template, parents = templates[fields[JOB.template]], fields[JOB.parents] or nil
+  for index = 2, #(parents or ''), 2 do
+    parents[index] = string.gsub(parents[index], '0$', text(now - 1))
+  end
   return {
     id = fields[JOB.id], payload = fields[JOB.payload], template = template, kind = template.kind,
     key = fields[JOB.key] or nil, mode = fields[JOB.mode] or nil, fingerprint = fields[JOB.fingerprint] or nil,
-    parents = fields[JOB.parents] or nil, window = fields[JOB.window] or nil, at_most = fields[JOB.at_most] or nil,
+    parents = parents, window = fields[JOB.window] or nil, at_most = fields[JOB.at_most] or nil,
     permit = fields[JOB.permit] or nil, sequence = fields[JOB.sequence] or nil, struck = fields[JOB.struck] or nil,
   }
 end

@@ -18,7 +18,7 @@ local function put_in_line(base, jobs)
         end
       end
       if status and status ~= 'done' and not is_named then
-        parents[#parents + 1], parents[#parents + 2] = before, 'open ' .. policy .. ' 0'
+        parents[#parents + 1], parents[#parents + 2] = before, 'open ' .. policy .. ' ' .. text(now - 1)
         job.parents = parents
         links[#links + 1] = { before, 'left', { { job.id, base:match('{(.*)}') .. ' ' .. policy } } }
       end
