@@ -85,7 +85,13 @@ from tests.meta.typing_bugs import TYPING_BUGS
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = "forge_jobs"
-_STORES = ("forge_jobs/storage/", "forge_jobs/model/")
+_STORES = (
+    "forge_jobs/storage/",
+    "forge_jobs/model/",
+    "forge_jobs/clients/flows/plans.py",
+    "forge_jobs/clients/flows/calls.py",
+    "forge_jobs/clients/grouping.py",
+)
 # Of one bug. Without bugs all files run, on a machine that may be busy.
 _SECONDS, _MODEL_SECONDS = 120, 300
 _CLEAN_SECONDS = 1_800

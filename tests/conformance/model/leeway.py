@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import JobSummary
-from forge_jobs.model.jobs import Job
+from forge_jobs.model.jobs import ClaimedJob, Job
 from forge_jobs.model.letters import read_dead_letter
 from forge_jobs.model.processes import Beat, PodState
 from forge_jobs.model.queues import QueueCounts
@@ -45,8 +45,12 @@ class Leeway:
         if method in _COUNTS_ROWS:
             return None
         if method in _IN_ANY_ORDER and isinstance(answer, list):
+            place = _IN_ANY_ORDER[method]
             kept = [each for each in answer if self._is_told(each)]
-            return [self._plain(each) for each in sorted(kept, key=_IN_ANY_ORDER[method])]
+            if method == "jobs.handovers":
+                # "And one to a removed job of the same id." Oldest first.
+                kept = list({place(each): each for each in kept}.values())
+            return [self._plain(each) for each in sorted(kept, key=place)]
         if method == "jobs.events" and isinstance(answer, list):
             # Newest first. Jobs of one instant come in any order.
             return sorted(answer, key=_of_one_instant) if _is_newest_first(answer) else answer
@@ -87,14 +91,19 @@ class Leeway:
                     and self._has_letters(answer.queues),
                 )
             case Exchange():
-                # "Only a hint."
-                return replace(answer, next_due_in=None, goes_on=False)
+                # "Only a hint." And keys that take turns have no order within one claim.
+                claimed = sorted(answer.claimed, key=self._of_turns)
+                return replace(answer, claimed=tuple(claimed), next_due_in=None, goes_on=False)
             case PodState() if not answer.lease_remaining:
                 # "Void": whether they are shown as zeros or not at all is left open.
                 return replace(answer, slots={})
             case Job() | JobSummary():
                 return self._plain_job(answer)
         return answer
+
+    def _of_turns(self, claimed: ClaimedJob) -> str:
+        claim = claimed.claim
+        return claim.job_id if self._world.has_shares(claim.queue) else ""
 
     def _plain_job(self, shown: Any) -> Any:
         job = self._world.jobs.get(shown.id)

@@ -10,18 +10,28 @@ from hypothesis.stateful import invariant
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import ACTIVE, JobStatus
 from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
-from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
+from tests.conformance.model.program import (
+    KINDS,
+    LEADER_LEASE,
+    LEASE,
+    ODD_KIND,
+    QUEUES,
+    SECOND,
+    SHARED,
+)
+from tests.conformance.model.reference.groups import KIND as GROUP_KIND
 from tests.conformance.model.rules.callers import Callers
 from tests.conformance.model.rules.deletions import Deletions
+from tests.conformance.model.rules.groups import Groups
 from tests.conformance.model.rules.letters import Letters
 from tests.conformance.model.rules.limits import Limits
 from tests.conformance.model.rules.requests import Requests
-from tests.conformance.model.rules.sequences import Sequences
+from tests.conformance.model.rules.shares import Shares
 from tests.conformance.model.rules.strikes import Strikes
 from tests.conformance.model.rules.telling import Telling
 
@@ -43,7 +53,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Sequences, Deletions, Letters, Telling, Callers, Requests, Limits, Strikes):
+class StoreMachine(Groups, Deletions, Letters, Telling, Callers, Requests, Limits, Shares, Strikes):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:
@@ -116,9 +126,11 @@ class StoreMachine(Sequences, Deletions, Letters, Telling, Callers, Requests, Li
     def _everybody_is_well(self) -> None:
         """Leave one pod that knows everything, no pause, and no other live pod."""
         self.clock.advance(LEASE)
-        for name in QUEUES:
+        for name in (*QUEUES, SHARED):
             self.do("config.set_paused", name, False) if name in self.world.queues else None
-        self._last = self.new_pod(kinds=(*KINDS, ODD_KIND, "tests.other", DEAD_LETTER_KIND))
+        kinds = (*KINDS, ODD_KIND, "tests.other", DEAD_LETTER_KIND, GROUP_KIND)
+        queues = (*QUEUES, SHARED) if SHARED in self.world.queues else QUEUES
+        self._last = self._admit(HostId(self.new_id()), queues, kinds)
 
     def _all_work_ends(self) -> None:
         """Run all jobs to their ends: none fails any more, so each needs one further claim."""
@@ -132,6 +144,8 @@ class StoreMachine(Sequences, Deletions, Letters, Telling, Callers, Requests, Li
             self.relay_all()
             for name in QUEUES:
                 self.end(self.take(name, self._last, 100, 100), ENDINGS["done"])
+            if SHARED in self.world.queues:
+                self.end(self.take_of_keys(self._last, 100), ENDINGS["done"])
             if not self._unfinished():
                 return
             self.clock.advance(5 * SECOND)

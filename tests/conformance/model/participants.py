@@ -24,6 +24,7 @@ from forge_jobs.model.processes import Allocation, AllocationChange, Leadership,
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.protocols import Storage
+from tests.conformance.model.flows import Flows
 from tests.conformance.model.reference import Reference
 from tests.support.backends import BACKENDS, VARIANTS, forget, lent, problems_in
 
@@ -177,7 +178,8 @@ class TriedStore(Participant):
         view, _, verb = method.partition(".")
         bundle = self._bundles[number % 2]
         given, options = self._prepare(number, arguments, options)
-        asking: Callable[..., Awaitable[Any]] = getattr(getattr(bundle, view), verb)
+        asked_of = Flows(bundle) if view == "flows" else getattr(bundle, view)
+        asking: Callable[..., Awaitable[Any]] = getattr(asked_of, verb)
         try:
             answer = await asking(*given, **options)
         except StorageError as error:

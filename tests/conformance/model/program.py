@@ -42,6 +42,8 @@ _LIMITS = (100, 2)
 """Of relatives that are read. At two a store of few children reads pages, and says of more."""
 _AFTER_REMOVAL = timedelta(milliseconds=1)
 QUEUES = ("q", "r")
+SHARED = "t"
+"""The queue whose limits have shares. Few rules know of it."""
 KINDS = ("tests.known", "tests.rare")
 COMMON, RARE = KINDS
 ODD_KIND = "tests.nobody_knows"
@@ -219,7 +221,10 @@ class Program(RuleBasedStateMachine):
         self._seen_kin = now
         for first in range(0, len(changed), MOST_ASKED):
             limit = _LIMITS[self._calls % len(_LIMITS)]
-            self.do("jobs.kin", changed[first : first + MOST_ASKED], limit=limit)
+            some = changed[first : first + MOST_ASKED]
+            self.do("jobs.kin", some, limit=limit)
+            if any(self.world.jobs[each].edges for each in some if each in self.world.jobs):
+                self.do("jobs.tallies", some)
 
     # -- what a program makes up
 

@@ -1,9 +1,10 @@
 """Handovers: the end of a parent reaches the children. And who comes before and after a job."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from forge_jobs.errors import Conflict, NotFound
-from forge_jobs.model.edges import Kin, Relative
+from forge_jobs.model.edges import Kin, Relative, Tally
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
@@ -80,6 +81,15 @@ def _kin(world: World, job_id: JobId, limit: int) -> Kin:
         more_parents=len(parents) > limit,
         more_children=len(children) > limit,
     )
+
+
+def tallies(world: World, ids: Sequence[JobId]) -> dict[JobId, Tally]:
+    found = {job_id: world.jobs[job_id].edges for job_id in ids if job_id in world.jobs}
+    return {
+        job_id: Tally(**Counter(edge.state.value for edge in edges.values()))
+        for job_id, edges in found.items()
+        if edges
+    }
 
 
 def _relative(world: World, job_id: JobId, edge: Edge) -> Relative:

@@ -1,7 +1,8 @@
 """How jobs are claimed, and how claims are kept alive."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.ids import WorkerId
@@ -43,6 +44,8 @@ def _take_due(
     world: World, name: str, demand: Demand, lease: PodLease
 ) -> tuple[list[ClaimedJob], bool]:
     """Return the claimed jobs, and whether the bytes of one call left others behind."""
+    if world.has_shares(name):
+        return _take_in_turn(world, name, demand, lease), False
     taken: list[ClaimedJob] = []
     size = 0
     for job in world.due(name):
@@ -55,6 +58,42 @@ def _take_due(
                 return taken, True
             taken.append(_take(world, job, worker_id, lease))
     return taken, False
+
+
+def _take_in_turn(world: World, name: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+    """Take jobs of the keys that take turns, then others: in one claim they come in any order."""
+    due = [job for job in world.due(name) if job.request.kind in demand.kinds]
+    shared = [job for job in due if (limit := world.limit_of(job)) and limit.share]
+    others = [job for job in due if job not in shared]
+    turns = world.turns
+    # A key has its first turn when its first job is due.
+    first: dict[tuple[str, str, str], datetime] = {}
+    for job in shared:
+        first[job.permit] = min(first.get(job.permit, job.due_at), job.due_at)
+    world.turns = {key: turns.get(key, since) for key, since in first.items()}
+    taken: list[ClaimedJob] = []
+    chosen: list[ModelJob] = []
+    while len(taken) < demand.limit:
+        free = [job for job in shared if job not in chosen and not world.is_full(job)]
+        if not free:
+            free = [job for job in others if job not in chosen and not world.is_full(job)][:1]
+        if not free:
+            break
+        # Of the jobs of one key the first one comes first.
+        job = min(free, key=lambda each: _rank(world, each))
+        chosen.append(job)
+        taken.append(_take(world, job, demand.worker_ids[len(taken)], lease))
+    for job in chosen:
+        world.turns[job.permit] = world.now
+    return taken
+
+
+def _rank(world: World, job: ModelJob) -> tuple[Any, ...]:
+    """By priority, by the jobs that run in proportion to the share, by turn, in the queue."""
+    limit = world.limit_of(job)
+    used = world.used(job) / (limit.share or 1) if limit else 0
+    turn = world.turns.get(job.permit, job.due_at)
+    return job.request.priority, used, turn, job.due_at, job.id
 
 
 def _take(world: World, job: ModelJob, worker_id: str, lease: PodLease) -> ClaimedJob:

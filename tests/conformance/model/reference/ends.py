@@ -141,6 +141,9 @@ def _hand_back(world: World, job: ModelJob) -> None:
 
 
 def _apply(world: World, job: ModelJob, transition: Transition) -> None:
+    if world.is_full(job):
+        # The turn of a key that was full begins when the key has room.
+        world.turns[job.permit] = world.now
     job.status, job.cause = transition.status, transition.cause
     job.attempt -= transition.hand_back
     if transition.count_snooze and not job.snoozes:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from forge_jobs.model.edges import Kin
+from forge_jobs.model.edges import Kin, Tally
 from forge_jobs.model.edits import JobContent
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.failures import ErrorGroup, ErrorGroups, FailureSample
@@ -178,6 +178,9 @@ class ReferenceJobs:
 
     def kin(self, ids: Sequence[JobId], *, limit: int = 100) -> dict[JobId, Kin]:
         return children.kin(self._world, ids, limit)
+
+    def tallies(self, ids: Sequence[JobId]) -> dict[JobId, Tally]:
+        return children.tallies(self._world, ids)
 
     def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         names = self._world.queues if queues is None else queues

@@ -130,6 +130,10 @@ class ModelJob:
         return self.request.unique.key if self.request.unique else None
 
     @property
+    def permit(self) -> tuple[str, str, str]:
+        return self.queue, self.request.limit_name, self.request.limit_key
+
+    @property
     def waits_as_follow_up(self) -> bool:
         return self.follow_up and self.status is JobStatus.BLOCKED
 
@@ -293,6 +297,8 @@ class World:
     buckets: dict[str, ModelBucket] = field(default_factory=dict)
     rate_keys: dict[tuple[str, str], ModelBucket] = field(default_factory=dict)
     limits: dict[tuple[str, str], LimitState] = field(default_factory=dict)
+    turns: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
+    """The last turn of each key that waits for another one."""
     schedules: dict[str, ModelSchedule] = field(default_factory=dict)
     leader: ModelLeader | None = None
     counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)
@@ -404,18 +410,23 @@ class World:
 
     def is_full(self, job: ModelJob) -> bool:
         """Return whether as many jobs of the job's limit and key run as may."""
-        request = job.request
-        limit = self.limits.get((job.queue, request.limit_name))
-        if limit is None or not request.limit_name:
-            return False
-        running = [
-            each
+        limit = self.limit_of(job)
+        return limit is not None and self.used(job) >= limit.at_most
+
+    def limit_of(self, job: ModelJob) -> LimitState | None:
+        name = job.request.limit_name
+        return self.limits.get((job.queue, name)) if name else None
+
+    def used(self, job: ModelJob) -> int:
+        """Return how many jobs of the job's limit and key run."""
+        return sum(
+            each.status is JobStatus.IN_PROGRESS and each.permit == job.permit
             for each in self.of_queue(job.queue)
-            if each.status is JobStatus.IN_PROGRESS
-            and each.request.limit_name == request.limit_name
-            and each.request.limit_key == request.limit_key
-        ]
-        return len(running) >= limit.at_most
+        )
+
+    def has_shares(self, queue: str) -> bool:
+        """Return whether keys of the queue take turns."""
+        return any(each.queue == queue and each.share for each in self.limits.values())
 
     def claimed(self, host_id: HostId | None = None) -> list[ModelJob]:
         return [
@@ -427,6 +438,8 @@ class World:
     def remove(self, job: ModelJob) -> None:
         del self.jobs[job.id]
         self.removed += 1
+        # A job that is stored again under the id hears of no end that the removed one has missed.
+        self.handovers = [each for each in self.handovers if each.child_id != job.id]
         if any(job.id in each.edges for each in self.jobs.values()):
             self.outlived.add(job.id)
 
