@@ -301,9 +301,9 @@ PROBLEMS = [
     ),
     in_policy(
         "problems: a short run of a quick kind is a long one",
-        f"{_PROBLEMS}/jobs",
-        "limit = max(LONG * run.usual, SHORTEST)",
-        "limit = LONG * run.usual",
+        "long_runs",
+        "return max(LONG * usual, SHORTEST)",
+        "return LONG * usual",
         _HEALTHY,
     ),
     in_policy(

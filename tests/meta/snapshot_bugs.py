@@ -213,8 +213,8 @@ SNAPSHOT_BUGS = (
     ),
     _bug(
         "few runs say what is usual",
-        "operating/snapshots/series",
-        "sum(runs.counts.values()) < _FEWEST_RUNS",
+        "policy/long_runs",
+        "sum(runs.counts.values()) < FEWEST_RUNS",
         "sum(runs.counts.values()) < 1",
         "series.py::test_a_run_that_takes_ten_times_as_long_as_others",
     ),

@@ -1,7 +1,7 @@
 """Runs and held jobs, as a snapshot shows them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
@@ -13,6 +13,7 @@ from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
 from forge_jobs.model.looks import (
     AFTER_CRASHES,
     CRASHED_WITHIN,
+    MOST_FULL_KEYS,
     FleetLook,
     JobsAsked,
     JobsLook,
@@ -21,17 +22,20 @@ from forge_jobs.model.looks import (
 )
 from forge_jobs.model.metrics import MINUTE
 from forge_jobs.model.processes import WorkerState
-from forge_jobs.model.queues import QueueCounts, RateLimitState
+from forge_jobs.model.queues import MOST_KEY_JOBS, QueueCounts, RateLimitState
 from forge_jobs.model.strikes import mark_of
+from forge_jobs.operating.together import all_of
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.problems.snapshot import (
     CrashesSeen,
     FullKeySeen,
+    HeldKeySeen,
     HeldKind,
     LimitSeen,
     RunSeen,
     StruckSeen,
 )
+from forge_jobs.policy.long_runs import long_from
 from forge_jobs.storage.protocols import Storage
 
 
@@ -235,6 +239,49 @@ def _keys(loads: Sequence[LimitLoad], now: datetime) -> Iterator[FullKeySeen]:
                     since=max(key.due_at, key.claimed_at),
                     kinds=key.kinds,
                 )
+
+
+async def held_keys(
+    storage: Storage, now: datetime, limited: Collection[str], runs: Sequence[RunSeen]
+) -> tuple[HeldKeySeen, ...]:
+    """Return the keys of limits at which jobs wait while long runs hold permits.
+
+    No call where no run of a queue with limits is long. Else one call for these runs, and one for
+    each of at most five keys.
+
+    :param runs: with what is usual for their kinds
+    """
+    long = {
+        JobId(run.job_id): run
+        for run in runs
+        if run.queue in limited
+        and run.usual is not None
+        and now - run.started_at >= long_from(run.usual)
+    }
+    if not long:
+        return ()
+    of_keys: defaultdict[tuple[str, str, str], list[RunSeen]] = defaultdict(list)
+    for job in (await storage.jobs.get([*long])).values():
+        if job.limit_name:
+            of_keys[job.queue, job.limit_name, job.limit_key].append(long[job.id])
+    oldest = sorted(of_keys, key=lambda of: (min(run.started_at for run in of_keys[of]), of))
+    asked = oldest[:MOST_FULL_KEYS]
+    holders = await all_of([storage.config.limit_holders(*of, limit=MOST_KEY_JOBS) for of in asked])
+    found: list[HeldKeySeen] = []
+    for (queue, limit, key), each in zip(asked, holders, strict=True):
+        holding = tuple(run for run in of_keys[queue, limit, key] if run.job_id in each.running)
+        if holding and each.waiting:
+            found.append(
+                HeldKeySeen(
+                    queue=queue,
+                    limit=limit,
+                    key=key,
+                    running=len(each.running),
+                    waiting=len(each.waiting),
+                    long=holding,
+                )
+            )
+    return tuple(found)
 
 
 def _asked_to_stop(worker: WorkerState, look: JobsLook, names: Mapping[str, str]) -> RunSeen:

@@ -1,4 +1,4 @@
-"""Reads a snapshot: at most eight calls of a store, however much there is."""
+"""Reads a snapshot: at most fourteen calls of a store, however much there is."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -18,7 +18,7 @@ from forge_jobs.operating.snapshots.fleet import (
     pods_seen,
     schedules_seen,
 )
-from forge_jobs.operating.snapshots.jobs import jobs_seen
+from forge_jobs.operating.snapshots.jobs import held_keys, jobs_seen
 from forge_jobs.operating.snapshots.queues import queues_seen, with_jobs
 from forge_jobs.operating.snapshots.series import (
     Lately,
@@ -114,7 +114,8 @@ async def read_looked(
     aside: Aside,
     report: StoreReport,
 ) -> Looked:
-    """Read the rest of a snapshot, in two calls, and judge.
+    """Read the rest of a snapshot, in two calls, and judge. Long runs in queues with limits cost
+    up to six calls more.
 
     :param aside: may be older than the rest, as the report
     :raises Unavailable: the store is silent
@@ -127,6 +128,8 @@ async def read_looked(
     queues = queues_seen(now, fleet.queues, counts, pods, events)
     jobs = await jobs_seen(storage, counts, fleet)
     lately = await read_lately(storage, now, fleet.queues, jobs.runs, jobs.keys)
+    runs = with_usual(jobs.runs, lately)
+    held = await held_keys(storage, now, fleet.limited, runs)
     aims = {state.name: state.settings.aim for state in fleet.queues}
     snapshot = Snapshot(
         now=now,
@@ -136,9 +139,10 @@ async def read_looked(
         ),
         errors=errors_seen(aside.groups, now),
         crashes=jobs.crashes,
-        runs=with_usual(jobs.runs, lately),
+        runs=runs,
         limits=jobs.limits,
         keys=keys_with_usual(jobs.keys, lately),
+        held_keys=held,
         struck=jobs.struck,
         pods=with_pools(pods_seen(now, pods, events, polling, skewed), pods, exhausted),
         leaderless_since=leaderless_since(now, fleet.leader, pods),

@@ -17,18 +17,15 @@ from forge_jobs.policy.judgement.objectives import (
     overdue,
     standing,
 )
-from forge_jobs.policy.judgement.problems.jobs import SHORTEST
 from forge_jobs.policy.judgement.problems.snapshot import FullKeySeen, QueueSeen, RunSeen
-from forge_jobs.policy.percentiles import add, percentile
+from forge_jobs.policy.long_runs import SHORTEST, usual_of
+from forge_jobs.policy.percentiles import add
 from forge_jobs.storage.protocols import Storage
 
 _LATELY, _BURNING, _WHOLE = timedelta(hours=1), timedelta(hours=2), timedelta(hours=1)
 """How far back series are read: of each queue, of one with an objective, of the whole store."""
 
 _USUAL = timedelta(days=1)
-_FEWEST_RUNS = 20
-"""Runs of a kind in a day from which on the longest of them say what is usual."""
-
 _MOST_KINDS = 20
 
 
@@ -89,10 +86,7 @@ def _usual(hours: Sequence[SeriesStep]) -> timedelta | None:
     runs = hours[0].processing
     for each in hours[1:]:
         runs = add(runs, each.processing)
-    longest = percentile(runs, 0.99)
-    if longest is None or sum(runs.counts.values()) < _FEWEST_RUNS:
-        return None
-    return timedelta(seconds=longest)
+    return usual_of(runs)
 
 
 def with_usual(runs: Sequence[RunSeen], lately: Lately) -> tuple[RunSeen, ...]:

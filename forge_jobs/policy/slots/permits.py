@@ -1,11 +1,12 @@
 """Why a job waits at a key of a limit, and when a permit of the key may come free."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.queues import LimitState
+from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import (
     Explanation,
     KeySeen,
@@ -16,6 +17,7 @@ from forge_jobs.policy.explanations import (
     count,
     name_of,
 )
+from forge_jobs.policy.long_runs import long_from, usual_of
 from forge_jobs.policy.percentiles import percentile
 
 _NAMED = 3
@@ -42,6 +44,8 @@ def limited(job: Job, around: Situation) -> Explanation:
         most = f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and as many do"
         most += f"{_held_by(key)}{_before(key)}; starts in its turn when one of them ends"
         most += _opening(opens_at, opens_by, around.now)
+    long = _long(key, around.now)
+    most += _held_long(long, key)
     return Explanation(
         reason=Reason.LIMITED,
         text=f"waits for the limit {job.limit_name!r}: {most}",
@@ -50,6 +54,31 @@ def limited(job: Job, around: Situation) -> Explanation:
         ahead=key.place.ahead if key.place else None,
         opens_at=opens_at,
         opens_by=opens_by,
+        help=remedies.show_key(*_limit_of(job), job.limit_key) if long else "",
+    )
+
+
+def _long(key: KeySeen, now: datetime) -> list[Job]:
+    """Return the holders whose runs take far longer than runs of their kind."""
+    usual = {kind: usual_of(runs) for kind, runs in key.runs.items()}
+    return [
+        job
+        for job in key.holders
+        if job.started_at is not None
+        and (length := usual.get(job.kind)) is not None
+        and now - job.started_at >= long_from(length)
+    ]
+
+
+def _held_long(long: Sequence[Job], key: KeySeen) -> str:
+    if not long:
+        return ""
+    named = ", ".join(f"job {each.id}" for each in long[:_NAMED])
+    more = f" and {len(long) - _NAMED} more" if len(long) > _NAMED else ""
+    verb = "is" if len(long) == 1 else "are"
+    return (
+        f"; {len(long)} of {count(key.running, 'permit')} {verb} held for far longer than such "
+        f"runs take: by {named}{more}"
     )
 
 

@@ -1,7 +1,6 @@
 """Rules on runs and failures: bursts, crash loops, long runners, ignored cancels, strikes."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from forge_jobs.policy import remedies
 from forge_jobs.policy.judgement.problems.problem import (
@@ -14,17 +13,13 @@ from forge_jobs.policy.judgement.problems.problem import (
     short,
 )
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
+from forge_jobs.policy.long_runs import long_from
 
 FEWEST_FAILURES = 10
 BURST = 3.0
 """A burst is ten failures in five minutes, and three times the usual number."""
 
 FEWEST_CRASHES = 3
-LONG = 10
-"""A long runner takes ten times what 99 of 100 runs of the kind take."""
-
-SHORTEST = timedelta(minutes=1)
-"""No run below a minute is a long one."""
 
 
 def error_burst(seen: Snapshot) -> Iterator[Finding]:
@@ -85,12 +80,11 @@ def long_runner(seen: Snapshot) -> Iterator[Finding]:
     for run in seen.runs:
         if run.usual is None:
             continue
-        limit = max(LONG * run.usual, SHORTEST)
         yield Finding(
             about=run.job_id,
             queue=run.queue,
             jobs=1,
-            since=run.started_at + limit,
+            since=run.started_at + long_from(run.usual),
             evidence=(
                 f"Job {run.job_id} ({run.kind}) runs on {run.pod} for "
                 f"{for_long(seen.now - run.started_at)}."

@@ -1,7 +1,7 @@
 """Rules on limits: jobs that wait long for tokens of a rate, or at a full key."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from forge_jobs.policy import remedies
@@ -13,10 +13,14 @@ from forge_jobs.policy.judgement.problems.problem import (
     short,
     waits,
 )
-from forge_jobs.policy.judgement.problems.snapshot import FullKeySeen, Snapshot
+from forge_jobs.policy.judgement.problems.snapshot import FullKeySeen, HeldKeySeen, Snapshot
+from forge_jobs.policy.long_runs import long_from
 
 UNKNOWN_RUN = timedelta(minutes=25)
 """So long a run may take of a kind of which too few have ended to say what is usual."""
+
+_NAMED = 3
+"""Jobs that a finding names."""
 
 
 def limit_starving(seen: Snapshot) -> Iterator[Finding]:
@@ -42,28 +46,73 @@ def limit_starving(seen: Snapshot) -> Iterator[Finding]:
 
 
 def key_starving(seen: Snapshot) -> Iterator[Finding]:
-    """Jobs wait at a full key, and none has started there for longer than runs take."""
-    for key in seen.keys:
-        began = key.since + (UNKNOWN_RUN if key.usual is None else key.usual)
-        named = f" of key {key.key!r}" if key.key else ""
-        yield Finding(
-            about=f"{key.limit} {key.key}".rstrip(),
-            queue=key.queue,
-            jobs=key.waiting,
-            since=began,
-            evidence=(
-                f"{waits(key.waiting, 'job')}{named} for the limit {key.limit} of queue "
-                f"{key.queue}, and none has started for {for_long(seen.now - key.since)}."
-            ),
-            why=_why(key),
-            action=(
-                "See where the jobs of the key stand. The next one starts when one of them "
-                "ends, is cancelled, or the limit is raised."
-            ),
-            command=remedies.show_key(key.queue, key.limit, key.key),
-            page=f"{page_of('limits', key.queue)}/{quote(key.limit, safe='')}"
-            f"?key={quote(key.key, safe='')}",
-        )
+    """Jobs wait at a full key, and none has started there for longer than runs take. Or long runs
+    hold permits of the key, while jobs wait there.
+
+    A key of which both are true is named once, as what was seen first.
+    """
+    found: dict[tuple[str, str, str], Finding] = {}
+    for each in (*map(_held, seen.held_keys), *(_starving(key, seen.now) for key in seen.keys)):
+        of = each.queue, each.about, each.page
+        if of not in found or each.since < found[of].since:
+            found[of] = each
+    yield from found.values()
+
+
+def _starving(key: FullKeySeen, now: datetime) -> Finding:
+    return Finding(
+        about=f"{key.limit} {key.key}".rstrip(),
+        queue=key.queue,
+        jobs=key.waiting,
+        since=key.since + (UNKNOWN_RUN if key.usual is None else key.usual),
+        evidence=(
+            f"{waits(key.waiting, 'job')}{_named(key.key)} for the limit {key.limit} of queue "
+            f"{key.queue}, and none has started for {for_long(now - key.since)}."
+        ),
+        why=_why(key),
+        action=(
+            "See where the jobs of the key stand. The next one starts when one of them "
+            "ends, is cancelled, or the limit is raised."
+        ),
+        command=remedies.show_key(key.queue, key.limit, key.key),
+        page=_page(key),
+    )
+
+
+def _held(key: HeldKeySeen) -> Finding:
+    """Return the finding of a key some of whose permits long runs hold. Others may come and go."""
+    runs = sorted(key.long, key=lambda run: (run.started_at, run.job_id))
+    verb = "is" if len(runs) == 1 else "are"
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    holders = ", ".join(f"{run.job_id} ({run.kind}) on {run.pod}" for run in runs[:_NAMED])
+    usual = max(run.usual for run in runs if run.usual is not None)
+    return Finding(
+        about=f"{key.limit} {key.key}".rstrip(),
+        queue=key.queue,
+        jobs=key.waiting,
+        since=min(run.started_at + long_from(run.usual) for run in runs if run.usual is not None),
+        evidence=(
+            f"{len(runs):,} of {number(key.running, 'permit')}{_named(key.key)} of the limit "
+            f"{key.limit} of queue {key.queue} {verb} held for far longer than such runs take, and "
+            f"{waits(key.waiting, 'job')} there."
+        ),
+        why=f"Held by {holders}{more}. 99 of 100 such runs take no longer than {short(usual)}.",
+        action=(
+            "See where these jobs stand. A permit is free once its job has ended: cancel one "
+            "whose result is not wanted any more, or raise the limit."
+        ),
+        command=remedies.show_key(key.queue, key.limit, key.key),
+        page=_page(key),
+    )
+
+
+def _named(key: str) -> str:
+    return f" of key {key!r}" if key else ""
+
+
+def _page(key: FullKeySeen | HeldKeySeen) -> str:
+    limit, value = quote(key.limit, safe=""), quote(key.key, safe="")
+    return f"{page_of('limits', key.queue)}/{limit}?key={value}"
 
 
 def _why(key: FullKeySeen) -> str:

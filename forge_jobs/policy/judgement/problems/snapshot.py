@@ -203,6 +203,23 @@ class FullKeySeen(Struct, frozen=True, kw_only=True):
     usual: timedelta | None = None
 
 
+class HeldKeySeen(Struct, frozen=True, kw_only=True):
+    """A key of a limit at which jobs wait, while long runs hold permits of the key.
+
+    :param running: jobs that count toward the key, 1,000 at most
+    :param waiting: jobs on hold, counted up to 1,000
+    :param long: runs that hold the key and take far longer than runs of their kind. Each says what
+        is usual
+    """
+
+    queue: str
+    limit: str
+    key: str
+    running: int
+    waiting: int
+    long: tuple[RunSeen, ...]
+
+
 class ScheduleSeen(Struct, frozen=True, kw_only=True):
     """A schedule that is neither paused nor deleted.
 
@@ -258,6 +275,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     leaderless_since: datetime | None = None
     limits: tuple[LimitSeen, ...] = ()
     keys: tuple[FullKeySeen, ...] = ()
+    held_keys: tuple[HeldKeySeen, ...] = ()
     struck: tuple[StruckSeen, ...] = ()
     schedules: tuple[ScheduleSeen, ...] = ()
     outboxes: tuple[OutboxGauge, ...] = ()
