@@ -1,4 +1,4 @@
-"""Which runs take far longer than runs of their kind do. One rule for problems and explanations."""
+"""The rule by which a run takes far longer than runs of its kind do."""
 
 from datetime import timedelta
 
