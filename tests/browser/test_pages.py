@@ -13,6 +13,11 @@ pytestmark = pytest.mark.anyio
 
 Scheme = Literal["light", "dark"]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+RULES_OF: dict[Scheme, dict[str, Any]] = {
+    "light": {},
+    # The other rules see no colours, and find in light pages what they would find here.
+    "dark": {"runOnly": {"type": "tag", "values": ["cat.color"]}},
+}
 
 
 def addresses(site: Site) -> dict[str, str]:
@@ -48,7 +53,8 @@ async def look(browser: Browser, site: Site, scheme: Scheme, width: int, *, scri
     for name, path in addresses(site).items():
         await page.goto(site.address + path)
         await expect(page.locator("h1")).to_be_visible()
-        await page.reload()
+        if scripts:
+            await page.reload()
         box = await page.locator("body").bounding_box()
         assert box is not None
         assert box["width"] <= width, name
@@ -59,9 +65,17 @@ async def look(browser: Browser, site: Site, scheme: Scheme, width: int, *, scri
     await context.close()
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+# A scheme changes colours alone (tests/web/test_schemes.py): dark is opened at one width.
+@pytest.mark.parametrize(
+    ("scheme", "width", "scripts"),
+    [
+        ("light", 1280, True),
+        ("light", 1280, False),
+        ("light", 390, True),
+        ("light", 390, False),
+        ("dark", 1280, True),
+    ],
+)
 async def test_each_page_fits_and_complains_of_nothing(
     browser: Browser, site: Site, scheme: Scheme, width: int, scripts: bool
 ) -> None:
@@ -91,7 +105,7 @@ async def test_axe_finds_no_violation(
         await page.goto(site.address + path)
         # Evaluated by the debugger, which the policy of the page does not concern.
         await page.evaluate(source)
-        result = await page.evaluate("axe.run()")
+        result = await page.evaluate("(options) => axe.run(options)", RULES_OF[scheme])
         for each in result["violations"]:
             found[f"{name}: {each['id']}"] = [node["html"][:120] for node in each["nodes"][:2]]
     assert found == {}
