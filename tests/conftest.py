@@ -19,6 +19,7 @@ from tests.support.backends import VARIANTS
 from tests.support.compiled import share_compiled_statements
 from tests.support.introspected import share_introspected_types
 from tests.support.loops import LOOPS
+from tests.support.shared_statements import shares_statements
 
 share_compiled_statements()
 share_introspected_types()
@@ -95,66 +96,6 @@ server, run in one slot. ``make test-all`` tries those on a cluster too.
 """
 
 
-_SHARED_STATEMENTS = (
-    "actions",
-    "again",
-    "allocations",
-    "bookkeeping",
-    "bounded_lists",
-    "bulk",
-    "checkpoints",
-    "children",
-    "config_store",
-    "cooldowns",
-    "cron_store",
-    "deleting",
-    "due_kinds",
-    "editing",
-    "expired_holders",
-    "failures",
-    "flow_totals",
-    "hand_backs",
-    "hostile_input",
-    "hours",
-    "kin",
-    "leader",
-    "letters",
-    "list_orders",
-    "looks",
-    "not_kept",
-    "operator_events",
-    "operators",
-    "overruled",
-    "place",
-    "place_in_queue",
-    "pod_requests",
-    "proc_store",
-    "progress",
-    "queue_retry",
-    "reads",
-    "report",
-    "requeued_children",
-    "restore",
-    "retention",
-    "retry_time",
-    "revive",
-    "routes",
-    "series",
-    "set_back",
-    "summaries",
-    "unique_keys",
-    "unique_modes",
-    "unique_windows",
-    "unknown_kinds",
-)
-"""Modules about what Postgres does by the statements that SQLite runs every day. ``make test-all``
-tries them on Postgres too, and the model tries each verb there every day. The rest of the
-conformance suite is about other statements: the short ways of Postgres store no unique keys.
-"""
-
-_AT_ONCE = frozenset({"create_task_group", "gather"})
-"""Names in a test that makes calls at once, which meet the locks of Postgres."""
-
 _OF_PODS = ("tests/runtime/", "tests/executors/", "tests/commands/")
 """Tests of what one pod does. A child of a pod, and a program that a pod starts, know no store."""
 
@@ -221,10 +162,13 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as long the tests that repeat on a store what another store shows, and mix the modules.
 
-    Modules that wait for processes and modules that compute stand together in the tree, and each
-    worker of xdist begins with a part of the list.
+    Each worker of xdist begins with a part of the list, and one that has done its part takes from
+    the ends of others. Modules that start processes wait most of the time, and some of their tests
+    take a minute. They are the first part: other workers compute meanwhile, and none ends the run
+    alone with such a test.
     """
-    items.sort(key=lambda item: zlib.crc32(item.nodeid.partition("::")[0].encode()))
+    processes = {_module(item) for item in items if item.get_closest_marker("processes")}
+    items.sort(key=lambda item: (_module(item) not in processes, _mixed(item)))
     on_a_file = {item.nodeid for item in items if "sqlite" in item.name}
     for item in items:
         if (
@@ -240,6 +184,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
+def _module(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _mixed(item: pytest.Item) -> int:
+    """Return a place for the module of a test, away from the modules beside it in the tree."""
+    return zlib.crc32(_module(item).encode())
+
+
 def _repeats_on_a_cluster(item: pytest.Item) -> bool:
     of_stores = item.nodeid.startswith(("tests/conformance/", *_OF_PODS))
     crosses = any(name in item.nodeid for name in _CROSSES_QUEUES)
@@ -247,9 +200,9 @@ def _repeats_on_a_cluster(item: pytest.Item) -> bool:
 
 
 def _repeats_shared_statements(item: pytest.Item) -> bool:
-    files = (f"conformance/test_{name}.py" for name in _SHARED_STATEMENTS)
-    repeats = "postgres" in item.name and any(name in item.nodeid for name in files)
-    return repeats and not _AT_ONCE.intersection(item.function.__code__.co_names)  # type: ignore[attr-defined]
+    if "postgres" not in item.name:
+        return False
+    return shares_statements(item.nodeid, item.function)  # type: ignore[attr-defined]
 
 
 def _goes_another_way(item: pytest.Item) -> bool:

@@ -1,11 +1,12 @@
 """The stores that the conformance suite runs against, one per folder."""
 
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
@@ -98,7 +99,21 @@ _NAMES = os.environ.get("FORGE_TEST_BACKENDS", "sqlite postgres redis redis-clus
 """Tests of stores that are not wanted are not even collected, which ``make quick`` saves."""
 
 BACKENDS: dict[str, OpenBackend] = {name: partial(_open, name) for name in _NAMES}
+ONE_PLACE = {name: opened for name, opened in BACKENDS.items() if name != "redis-cluster"}
+"""Stores for what knows no store. A cluster is the store of Redis in several places, and the
+conformance suite tries what that changes (ADR 269).
+"""
 VARIANTS: dict[str, OpenBackend] = {
     name: partial(_open, name) for name in (POOLED,) if "postgres" in _NAMES
 }
 """Other ways into the same stores. The model and the conformance suite run on them as well."""
+
+
+def try_on(metafunc: pytest.Metafunc, fixture: str, stores: Iterable[str]) -> None:
+    """Make a test of these stores of a fixture, as a mark of the test itself would.
+
+    To be called before other hooks: pytest knows no fewer parameters than a fixture has by itself.
+    """
+    mark = pytest.mark.parametrize(fixture, sorted(stores), indirect=True)
+    # First, so that the store comes first in the ids.
+    metafunc.definition.add_marker(mark, append=False)
