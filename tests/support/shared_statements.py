@@ -73,7 +73,7 @@ _SHORTER_UNPOOLED = frozenset(
         "unknown_kinds",
     }
 )
-"""Those of the modules whose calls have a shorter way where no pooler stands in between."""
+"""Modules among them whose calls have a shorter way where no pooler stands in between."""
 
 
 def shares_statements(node_id: str, function: FunctionType) -> bool:
