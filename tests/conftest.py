@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 
 from forge_jobs.reports import flush_reports, report_counts
 from tests.support import servers, waiting
-from tests.support.backends import VARIANTS
+from tests.support.backends import BACKENDS, ONE_PLACE, VARIANTS, try_on
+from tests.support.cases import named_cases
 from tests.support.compiled import share_compiled_statements
 from tests.support.introspected import share_introspected_types
 from tests.support.loops import LOOPS
@@ -156,6 +157,18 @@ def pytest_collection(session: pytest.Session) -> None:
         # The collection reports an import that fails.
         with suppress(Exception):
             import_module(".".join(relative.parts))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Try in one place what knows no store: on a cluster only tests that a case names (ADR 269)."""
+    test = metafunc.definition
+    is_any_store = test.get_closest_marker("any_store") is not None
+    if not (is_any_store or test.nodeid.startswith(_ABOVE_STORES)) or test.nodeid in named_cases():
+        return
+    for name, fixtures in metafunc._arg2fixturedefs.items():
+        if list(fixtures[-1].params or ()) == sorted(BACKENDS):
+            try_on(metafunc, name, ONE_PLACE)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,5 @@
 """Stores for pods with processes of their own."""
 
-from tests.commands.conftest import storage
+from tests.runtime.conftest import storage
 
 __all__ = ["storage"]

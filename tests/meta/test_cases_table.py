@@ -10,13 +10,13 @@ import pytest
 
 from tests.meta.backends_of_tests import TESTS, backends_of_tests
 from tests.support.backends import BACKENDS
+from tests.support.cases import NAMED
 
 ROOT = TESTS.parent
 
 OWED = range(1, 71)
 """Cases that the table answers."""
 
-_NAMED = re.compile(r"`((?:\w+/)*\w+\.py)::(test_\w+)`")
 _LINKED = re.compile(r"\[`(test_\w+)`\]\(\.\./tests/((?:\w+/)*\w+\.py)\)")
 
 
@@ -74,36 +74,30 @@ def where(cell: str) -> tuple[frozenset[str], Mapping[frozenset[str], str]]:
     return shown, reasons
 
 
-@pytest.fixture(scope="module")
-def backends() -> Mapping[str, frozenset[str]]:
-    """Return the backends of each test in a file that the table of cases names."""
-    files = {path for cells in CASES.values() for path, _ in _NAMED.findall(cells[1])}
-    return backends_of_tests(files)
+@pytest.mark.long
+def test_each_case_names_tests_that_exist() -> None:
+    for number, (behaviour, tests, _) in CASES.items():
+        row = f"case {number}"
+        assert behaviour, row
+        named = NAMED.findall(tests)
+        said = f"{row} names a test or what it waits for"
+        assert named or tests.startswith("not before "), said
+        assert tests.count("::") == len(named), f"{row}: a test is written `path.py::test_name`"
+        assert [f"{path}::{name}" for path, name in named if not is_there(path, name)] == [], row
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", CASES)
-def test_each_case_names_tests_that_exist(number: str) -> None:
-    behaviour, tests, _ = CASES[number]
-    assert behaviour
-    named = _NAMED.findall(tests)
-    assert named or tests.startswith("not before "), "a case names a test or what it waits for"
-    assert tests.count("::") == len(named), "a test is written `path.py::test_name`"
-    assert [f"{path}::{name}" for path, name in named if not is_there(path, name)] == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", CASES)
-def test_each_case_is_shown_on_each_backend_or_says_why_not(
-    number: str, backends: Mapping[str, frozenset[str]]
-) -> None:
-    _, tests, cell = CASES[number]
-    named = [f"{path}::{name}" for path, name in _NAMED.findall(tests)]
-    run_on = frozenset().union(*(backends[test] for test in named))
-    shown, reasons = where(cell)
-    assert shown == run_on, "what its tests run on"
-    elsewhere = [backend for group in reasons for backend in group]
-    assert sorted([*shown, *elsewhere]) == sorted(BACKENDS), "each backend once"
+def test_each_case_is_shown_on_each_backend_or_says_why_not() -> None:
+    files = {path for cells in CASES.values() for path, _ in NAMED.findall(cells[1])}
+    backends = backends_of_tests(files)
+    for number, (_, tests, cell) in CASES.items():
+        named = [f"{path}::{name}" for path, name in NAMED.findall(tests)]
+        run_on = frozenset().union(*(backends[test] for test in named))
+        shown, reasons = where(cell)
+        assert shown == run_on, f"case {number}: what its tests run on"
+        elsewhere = [backend for group in reasons for backend in group]
+        row = f"case {number}: each backend once"
+        assert sorted([*shown, *elsewhere]) == sorted(BACKENDS), row
 
 
 def test_each_feature_that_is_done_links_to_tests_that_exist() -> None:

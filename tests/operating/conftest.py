@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, ONE_PLACE, pass_on
+from tests.support.backends import BACKENDS, pass_on
 
 
-@pytest.fixture(params=sorted(ONE_PLACE))
+@pytest.fixture(params=sorted(BACKENDS))
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     """A fresh store of every backend."""
-    async with ONE_PLACE[request.param](tmp_path, None) as opened:
+    async with BACKENDS[request.param](tmp_path, None) as opened:
         yield opened
     await pass_on(request.param, tmp_path)
 

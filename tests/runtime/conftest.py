@@ -7,20 +7,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, ONE_PLACE, pass_on, try_on
-
-_HERE = "tests/runtime"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Try on a store in one place what is marked ``any_store``."""
-    if metafunc.definition.get_closest_marker("any_store") is None:
-        return
-    for name in ("storage", "manual_storage"):
-        # A module's own fixture names stores of its own.
-        if name in metafunc.fixturenames and metafunc._arg2fixturedefs[name][-1].baseid == _HERE:
-            try_on(metafunc, name, ONE_PLACE)
+from tests.support.backends import BACKENDS, pass_on
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from forge_jobs.clients.client import JobClient
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import ONE_PLACE, pass_on
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.factories import register
 
 
-@pytest.fixture(params=sorted(ONE_PLACE))
+@pytest.fixture(params=sorted(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> str:
     """The name of a backend."""
     name: str = request.param
@@ -23,7 +23,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def storage(backend: str, tmp_path: Path) -> AsyncIterator[Storage]:
     """An empty store."""
-    async with ONE_PLACE[backend](tmp_path, None) as opened:
+    async with BACKENDS[backend](tmp_path, None) as opened:
         yield opened
     await pass_on(backend, tmp_path)
 

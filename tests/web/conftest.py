@@ -8,7 +8,7 @@ import pytest
 
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import Access, Actor, dashboard
-from tests.support.backends import BACKENDS, ONE_PLACE, pass_on
+from tests.support.backends import BACKENDS, pass_on
 
 ADA = Actor(name="ada", access=Access(actions=frozenset({"*"}), payloads=True))
 
@@ -22,10 +22,10 @@ def client_of(app: object, **options: object) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, **(given | options))  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=sorted(ONE_PLACE))
+@pytest.fixture(params=sorted(BACKENDS))
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     """An empty store."""
-    async with ONE_PLACE[request.param](tmp_path, None) as opened:
+    async with BACKENDS[request.param](tmp_path, None) as opened:
         yield opened
     await pass_on(request.param, tmp_path)
 
