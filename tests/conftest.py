@@ -164,11 +164,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Try in one place what knows no store: on a cluster only tests that a case names (ADR 269)."""
     test = metafunc.definition
     is_any_store = test.get_closest_marker("any_store") is not None
-    if not (is_any_store or test.nodeid.startswith(_ABOVE_STORES)) or test.nodeid in named_cases():
+    knows_no_store = is_any_store or test.nodeid.startswith(_ABOVE_STORES)
+    module, *_, name = test.nodeid.split("::")
+    if not knows_no_store or f"{module}::{name}" in named_cases():
         return
-    for name, fixtures in metafunc._arg2fixturedefs.items():
-        if list(fixtures[-1].params or ()) == sorted(BACKENDS):
-            try_on(metafunc, name, ONE_PLACE)
+    for fixture, found in metafunc._arg2fixturedefs.items():
+        if list(found[-1].params or ()) == sorted(BACKENDS):
+            try_on(metafunc, fixture, ONE_PLACE)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,5 +10,5 @@ NAMED = re.compile(r"`((?:\w+/)*\w+\.py)::(test_\w+)`")
 
 @cache
 def named_cases() -> frozenset[str]:
-    """Return the ids of the tests. The table says on which stores each case is shown."""
+    """Return the ids of the tests, without classes. The table says where each case is shown."""
     return frozenset(f"tests/{path}::{name}" for path, name in NAMED.findall(TABLE.read_text()))
