@@ -3,9 +3,15 @@
 import shlex
 
 
+def _named(*names: str) -> str:
+    """Quote names for a shell. ``--`` comes before names of which one looks like an option."""
+    quoted = shlex.join(names)
+    return f"-- {quoted}" if any(name.startswith("-") for name in names) else quoted
+
+
 def resume_queue(queue: str) -> str:
     """Ends a pause, and a cool-down."""
-    return f"forge-jobs queues resume {shlex.quote(queue)}"
+    return f"forge-jobs queues resume {_named(queue)}"
 
 
 def set_max_workers(queue: str, count: int) -> str:
@@ -35,7 +41,7 @@ def explain_job(job_id: str) -> str:
 
 def lift_strike(name: str) -> str:
     """Lifts a strike, and makes the jobs due that it held."""
-    return f"forge-jobs strikes lift {shlex.quote(name)}"
+    return f"forge-jobs strikes lift {_named(name)}"
 
 
 def run_now(job_id: str) -> str:
@@ -55,12 +61,12 @@ def list_crashed(kind: str) -> str:
 
 def pause_queue(queue: str) -> str:
     """Lets no further job of a queue start. Running ones go on."""
-    return f"forge-jobs queues pause {shlex.quote(queue)}"
+    return f"forge-jobs queues pause {_named(queue)}"
 
 
 def trigger_schedule(name: str) -> str:
     """Makes the job of a schedule now, beside its occurrences."""
-    return f"forge-jobs cron trigger {shlex.quote(name)}"
+    return f"forge-jobs cron trigger {_named(name)}"
 
 
 def requeue(job_id: str) -> str:
@@ -82,12 +88,12 @@ def show_key(queue: str, limit: str, key: str) -> str:
 
 def list_outbox(name: str) -> str:
     """Shows the records of an outbox, those set aside first with the reason."""
-    return f"forge-jobs outbox list {shlex.quote(name)}"
+    return f"forge-jobs outbox list {_named(name)}"
 
 
 def retry_outbox(name: str, job_id: str) -> str:
     """Relays a job of an outbox again that was set aside."""
-    return f"forge-jobs outbox retry {shlex.quote(name)} {job_id}"
+    return f"forge-jobs outbox retry {_named(name, job_id)}"
 
 
 LIST_QUEUES = "forge-jobs queues list"

@@ -29,9 +29,9 @@ def test_strikes_are_added_listed_and_lifted(forge: CommandLine) -> None:
     assert {"add_strike", "lift_strike"} <= {*verbs}
 
 
-@pytest.mark.parametrize("name", ["provider down", "it's $HOME", "plain"])
+@pytest.mark.parametrize("name", ["provider down", "it's $HOME", "plain", "-x", "--help"])
 def test_the_command_that_lifts_can_be_pasted_into_a_shell(forge: CommandLine, name: str) -> None:
-    _, said = forge("strikes", "add", name, "--kind", "mail").output.split("Lift it with: ")
+    _, said = forge("strikes", "add", "--kind", "mail", "--", name).output.split("Lift it with: ")
     program, *words = shlex.split(said)
     assert program == "forge-jobs"
     assert f"{name}: lifted." in forge(*words).output
