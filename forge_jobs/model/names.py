@@ -47,3 +47,19 @@ def check_name(field: str, value: object) -> str:
     if any(unicodedata.category(character) in _CONTROL_OR_SURROGATE for character in value):
         raise InvalidInput(field, "contains a control character or a lone surrogate", _FIX)
     return value
+
+
+def check_stored_text(field: str, value: str) -> str:
+    """``value`` as a text that every store can hold.
+
+    :raises InvalidInput: the text holds NUL or a lone surrogate, as an argument of a command that
+        is no UTF-8
+    """
+    if not is_stored_text(value):
+        raise InvalidInput(field, "contains a lone surrogate or NUL", "leave that character out")
+    return value
+
+
+def is_stored_text(value: str) -> bool:
+    """Return whether every store can hold the text."""
+    return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)

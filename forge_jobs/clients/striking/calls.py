@@ -13,6 +13,7 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.model.actions import Action
 from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.names import check_stored_text
 from forge_jobs.model.strikes import Effect, Strike, StrikeRule
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class StrikingCalls(FlowCalls):
         self._home.here()
         if not isinstance(by, str) or not 0 < len(by) <= _LONGEST_BY:
             raise InvalidInput("by", "is no text of 1 to 100 characters", "name who does this")
+        check_stored_text("by", by)
 
         async def recorded(verb: str, target: str, change: Callable[[], Awaitable[None]]) -> None:
             action = Action(id=new_job_id(), actor=by, surface="code", verb=verb, target=target)

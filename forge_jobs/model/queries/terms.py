@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.model.names import check_name, check_queue
+from forge_jobs.model.names import check_name, check_queue, check_stored_text, is_stored_text
 
 PAYLOAD = "payload"
 """The first part of a term that looks into payloads: ``payload.customer.id:42``."""
@@ -81,13 +81,7 @@ def _check_text(name: str, value: str) -> str:
         raise InvalidInput(
             name, f"has {len(value)} characters", f"give 1 to {_MOST_CHARACTERS} of them"
         )
-    if not _is_clean(value):
-        raise InvalidInput(name, "contains a lone surrogate or NUL", "leave that character out")
-    return value
-
-
-def _is_clean(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return check_stored_text(name, value)
 
 
 _STATUS_WORDS = {each.in_words: each.value for each in JobStatus if each.in_words != each.value}
@@ -218,7 +212,7 @@ class InPayload(Struct, frozen=True, tag="payload"):
         if not 1 <= len(self.path) <= _DEEPEST:
             fix = f"give 1 to {_DEEPEST} names, as in payload.customer.id:42"
             raise InvalidInput(PAYLOAD, f"has a path of {len(self.path)} names", fix)
-        if not all(len(each) <= _MOST_CHARACTERS and _is_clean(each) for each in self.path):
+        if not all(len(each) <= _MOST_CHARACTERS and is_stored_text(each) for each in self.path):
             fix = f"give names of at most {_MOST_CHARACTERS} plain characters"
             raise InvalidInput(PAYLOAD, "has a path with a name that is too long or odd", fix)
         values = tuple(dict.fromkeys(scalar_text(self.name, value) for value in self.values))
@@ -240,7 +234,7 @@ def scalar_text(name: str, text: str) -> str:
         raise InvalidInput(name, f"{text[:40]!r} is no value of JSON", fix) from None
     if isinstance(value, dict | list):
         raise InvalidInput(name, f"{text[:40]!r} is no single value", fix)
-    if isinstance(value, str) and not _is_clean(value):
+    if isinstance(value, str) and not is_stored_text(value):
         raise InvalidInput(name, "contains NUL", "leave that character out")
     return str(value) if type(value) is int else msgspec.json.encode(value).decode()
 

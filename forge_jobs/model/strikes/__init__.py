@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from forge_jobs.errors import InvalidInput, NotFound, a_type
+from forge_jobs.model.names import check_stored_text
 
 LONGEST_TEXT = 1000
 """Characters of a condition or a reason, at most."""
@@ -66,8 +67,10 @@ class StrikeRule(Struct, frozen=True, kw_only=True):
         for name in ("kind", "where", "reason"):
             if not isinstance(text := getattr(self, name), str):
                 raise InvalidInput(name, f"is {a_type(text)}", "give a text")
-            if len(text) > LONGEST_TEXT or "\0" in text:
-                raise InvalidInput(name, "is too long, or holds NUL", "give up to 1,000 characters")
+            if len(text) > LONGEST_TEXT:
+                fix = f"give up to {LONGEST_TEXT}"
+                raise InvalidInput(name, f"has {len(text)} characters", fix)
+            check_stored_text(name, text)
         if self.effect not in tuple(Effect):
             raise InvalidInput("effect", f"is {self.effect!r}", "give hold or cancel")
         structs.force_setattr(self, "effect", Effect(self.effect))

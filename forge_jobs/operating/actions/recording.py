@@ -13,6 +13,7 @@ from forge_jobs.errors import Conflict
 from forge_jobs.model.actions import Action, ActionPart, ActionRecord, ActionState, ActionStep
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.names import check_stored_text
 from forge_jobs.operating.base import Calls
 from forge_jobs.storage.protocols import Storage
 
@@ -70,6 +71,7 @@ class RecordedCalls(Calls):
         return sorted(queues), found
 
     def _action(self, verb: str, **parts: object) -> Action:
+        check_stored_text("reason", str(parts.get("reason", "")))
         values: dict[str, object] = {
             "id": new_job_id(),
             "actor": self.actor.name,

@@ -11,7 +11,7 @@ from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.looks import FullKey, JobsAsked, LimitLoad
-from forge_jobs.model.names import check_name, check_queue
+from forge_jobs.model.names import check_name, check_queue, check_stored_text
 from forge_jobs.model.queues import MOST_KEY_JOBS, LimitKey, LimitState, check_limits
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.actions.recording import RecordedCalls
@@ -109,6 +109,8 @@ class ConcurrencyCalls(RecordedCalls):
         :raises NotFound: the queue has no such limit
         """
         self.actor.need(Right.READ)
+        for field, text in (("key", key), ("after", after)):
+            check_stored_text(field, text or "")
         state = await self._concurrency(queue, name)
         if not 1 <= limit <= _MOST:
             raise InvalidInput("limit", f"is {limit}", f"give 1 to {_MOST}")
