@@ -19,10 +19,34 @@ _TALLIES = ("tests/conformance/test_tallies.py",)
 _WORKFLOWS = ("tests/runtime/test_workflows.py",)
 _ADDED = ("tests/runtime/test_added_steps.py",)
 _FURTHER = ("tests/conformance/test_further_parents.py",)
+_STORED_AGAIN = ("tests/conformance/test_stored_again.py",)
 _STEPS = "forge_jobs/clients/flows/steps.py"
 _PLAN = "forge_jobs/clients/flows/workflows.py"
 
 EDGE_BUGS = (
+    Bug(
+        "a job hears of an end that was for a removed one of the id",
+        _STORED_AGAIN,
+        (
+            Edit(
+                f"{_SQL}jobs/children.py",
+                '        tx.execute(_FORGET_NEWS, {"ids": ids})\n',
+                "        pass\n",
+            ),
+        ),
+    ),
+    Bug(
+        "redis: a job hears of an end that was for a removed one of the id",
+        _STORED_AGAIN,
+        (
+            Edit(
+                f"{_REDIS}lua/lib/jobs/enqueue/admission.lua",
+                "'0$', text(now - 1))",
+                "'0$', '0')",
+            ),
+        ),
+        "redis",
+    ),
     Bug(
         "a requeue forgets how a parent ended that is gone",
         _TALLIES,

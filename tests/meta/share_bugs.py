@@ -55,6 +55,24 @@ SHARE_BUGS: tuple[Bug, ...] = (
         "(used + place - 1)::double precision",
     ),
     _bug(
+        "postgres",
+        "a key keeps its turn after a claim",
+        "SELECT of_queue, served.limit_name, served.limit_key, at_time\n",
+        "SELECT of_queue, served.limit_name, served.limit_key, 0\n",
+    ),
+    _bug(
+        "postgres",
+        "the bound is passed",
+        "LIMIT least(each_most, greatest(0, room.at_most - room.used))",
+        "LIMIT each_most",
+    ),
+    _bug(
+        "postgres",
+        "a new key wakes no pod",
+        "wakes := cardinality(names) > before;",
+        "wakes := false;",
+    ),
+    _bug(
         "redis",
         "jobs in progress do not count",
         "weight = (used + number - 1) / share",
