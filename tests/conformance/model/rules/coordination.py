@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, Slots
+from forge_jobs.model.processes import Allocation, AllocationChange, HeldClaim, Leadership, Slots
 from forge_jobs.model.queues import RateAsk, RateLimit
 from tests.conformance.model.program import LEADER_LEASE, LEASE, SECOND, Program, index, queue
 
@@ -99,6 +99,9 @@ class Coordination(Program):
         lease = self.pick(self.live_leases(), which)
         pod = self.world.pods[lease.host_id].pod
         self.do("procs.change_queues", lease, replace(pod, queues=tuple(names)), LEASE)
+        # "The lease itself is not renewed": until a beat the leases in new queues may last longer.
+        held = [HeldClaim(job.claim, "") for job in self.world.claimed(lease.host_id)]
+        self.do("jobs.heartbeat", lease, held, LEASE)
 
     @precondition(lambda self: self.live_leases())
     @rule(which=index)
