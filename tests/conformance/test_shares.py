@@ -318,7 +318,10 @@ async def test_a_job_of_a_kind_that_a_pod_does_not_know_delays_no_other(
 async def test_keys_that_one_claim_leaves_wake_another_pod(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:
-    await store_many(storage, clock, "a", 4)
+    # With a time of their own, so that the claim puts them on hold.
+    await storage.jobs.enqueue(
+        [new_job(limit_name=NAME, limit_key="a", run_at=clock.now()) for _ in range(4)]
+    )
     while await storage.jobs.wait_for_work(frozenset({QUEUE}), SECOND / 50):
         pass
     assert len(await claim(storage, lease, limit=1)) == 1

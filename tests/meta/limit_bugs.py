@@ -29,13 +29,107 @@ def _step(name: str, old: str, new: str, test: str) -> Bug:
     return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")
 
 
+_AT_ENQUEUE = "tests/conformance/test_limits_at_enqueue.py::test_"
+
+
+def _enqueued(backend: str, name: str, file: str, old: str, new: str, test: str) -> Bug:
+    """A bug of jobs that are on hold from the enqueue on."""
+    edit = Edit(f"forge_jobs/storage/{file}", old, new)
+    return Bug(
+        f"limit at the enqueue on {backend}: {name}", (f"{_AT_ENQUEUE}{test}",), (edit,), backend
+    )
+
+
+_ON_HOLD = "a_new_job_of_a_full_key_is_on_hold_and_no_claim_has_to_meet_it"
+_NOT_DUE = "a_new_job_that_is_not_due_at_once_is_not_put_on_hold"
+
 _MORE = "a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold"
 
 LIMIT_BUGS = [
+    _enqueued(
+        "sqlite",
+        "jobs of a full key are ready",
+        "sql/hot/behind.py",
+        "if is_behind or is_full or row.share is not None:",
+        "if is_behind or row.share is not None:",
+        _ON_HOLD,
+    ),
+    _enqueued(
+        "sqlite",
+        "a key that is new has no turn",
+        "sql/hot/behind.py",
+        "turns.append(key)",
+        "pass",
+        "with_a_share_new_jobs_wait_for_their_turn_from_the_enqueue_on",
+    ),
+    _enqueued(
+        "sqlite",
+        "expired jobs count as waiting",
+        "sql/hot/behind.py",
+        "number_or(row.last_until, 0) > tx.now",
+        "True",
+        "a_job_behind_expired_ones_on_hold_starts",
+    ),
+    _enqueued(
+        "sqlite",
+        "jobs with a time of their own go on hold",
+        "sql/hot/behind.py",
+        "        and request.delay is None\n",
+        "",
+        _NOT_DUE,
+    ),
+    _enqueued(
+        "postgres",
+        "many jobs at once leave no opening",
+        "sql/hot/behind.py",
+        "tx.free(*key)",
+        "pass",
+        "a_key_with_a_turn_starts_after_many_jobs_at_once",
+    ),
+    _enqueued(
+        "postgres",
+        "a key that is new has no turn",
+        "sql/hot/enqueue.py",
+        "FROM decided CROSS JOIN moment WHERE is_beyond",
+        "FROM decided CROSS JOIN moment WHERE false",
+        "with_a_share_new_jobs_wait_for_their_turn_from_the_enqueue_on",
+    ),
+    _enqueued(
+        "postgres",
+        "the last job on hold may expire meanwhile",
+        "sql/hot/enqueue.py",
+        "> moment.now + {_SOON}, false)",
+        "> 0, false)",
+        "a_job_behind_expired_ones_on_hold_starts",
+    ),
+    _enqueued(
+        "redis",
+        "jobs of a full key are ready",
+        "redis/lua/lib/jobs/enqueue/parking.lua",
+        "(room <= 0 or share)",
+        "share",
+        _ON_HOLD,
+    ),
+    _enqueued(
+        "redis",
+        "a key that is new has no turn",
+        "redis/lua/lib/jobs/enqueue/parking.lua",
+        "if is_held and share and room > 0 and",
+        "if false and",
+        "with_a_share_new_jobs_wait_for_their_turn_from_the_enqueue_on",
+    ),
+    _enqueued(
+        "redis",
+        "jobs with a time of their own go on hold",
+        "redis/lua/lib/jobs/enqueue/parking.lua",
+        "template.delay or template.run_at",
+        "template.run_at",
+        _NOT_DUE,
+    ),
     _bug(
         "a claim does not say that more may follow",
         f"{_SQL}jobs/claim",
-        "    return picked, is_cut, is_cut and bool(permits.parked)\n",
+        "    return picked, is_cut, is_cut and (bool(permits.parked) or permits.goes_on)\n",
         "    return picked, is_cut, False\n",
         _MORE,
     ),

@@ -124,7 +124,10 @@ class _Call:
         self._requests = requests
         # That script knows how a waiting job ends too.
         is_keyed = script == "enqueue" and any(one.unique or one.struck for one in requests)
-        self._script = "enqueue_keyed" if is_keyed else script
+        is_limited = script == "enqueue" and any(one.limit_name for one in requests)
+        self._script = ("enqueue_keyed" if is_keyed else script) + (
+            "_limited" if is_limited else ""
+        )
         self._around = around
         self._outcomes: dict[int, EnqueueOutcome] = {}
         self._locating = Locating(db, requests)

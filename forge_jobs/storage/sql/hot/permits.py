@@ -116,10 +116,12 @@ class Permits:
         self._waiting: set[Key] = set()
         self._opened: set[Key] = set()
         self._ready: set[str] = set()
-        self._kept: set[Key] = set()
+        self._kept: dict[Key, int] = {}
+        self._has_closed = False
         by_key: defaultdict[Key, list[int]] = defaultdict(list)
         for row in tx.rows(_OPENINGS, {"queue": queue}) if is_opened else ():
             by_key[self._key_of(row)].append(row.id)
+        self._are_many = sum(map(len, by_key.values())) >= _MOST_OPENINGS
         for key in freed if self._is_waiting else ():
             if key[1] not in self.shares:
                 by_key[key] += ()
@@ -138,13 +140,17 @@ class Permits:
                 self._open(key)
             if self._left[key] > 0 and key in self._waiting:
                 if ids:
-                    self._kept.add(key)
+                    self._kept[key] = ids[0]
                 gone += ids[1:]
             else:
                 # Nothing waits, or the end of a running job will be another opening.
                 gone += ids
+        self._close(gone)
+
+    def _close(self, gone: Sequence[int]) -> None:
         if gone:
             self._tx.rows(_CLOSE, {"ids": _listed(gone)})
+            self._has_closed = True
 
     def _look(self, keys: Iterable[Key]) -> None:
         """Learn how much room keys have, and whether jobs of theirs are on hold."""
@@ -242,6 +248,11 @@ class Permits:
         return row.limit_name not in self._at_most or row.id in self.admitted
 
     @property
+    def goes_on(self) -> bool:
+        """The claim has closed openings, and others are left."""
+        return self._are_many and self._has_closed
+
+    @property
     def is_spent(self) -> bool:
         """The claim has put as many jobs on hold as one may."""
         return len(self.parked) >= MOST_PARKED
@@ -255,6 +266,7 @@ class Permits:
             return
         for job_id in self.admitted.keys() - taken:
             self._left[self.admitted[job_id]] += 1
+        self._close([each for key, each in self._kept.items() if self._left.get(key, 1) <= 0])
         rooms = [key for key in self._waiting if self._left.get(key, 0) > 0]
         new = [key for key in rooms if key not in self._kept]
         if new:

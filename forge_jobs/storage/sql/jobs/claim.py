@@ -109,7 +109,8 @@ def _within_limits(
     if turns is not None:
         picked, is_cut = _in_turn(tx, demand, turns, picked, is_cut=is_cut)
     permits.finish({row.id for row in picked})
-    return picked, is_cut, is_cut and bool(permits.parked)
+    is_cut |= permits.goes_on
+    return picked, is_cut, is_cut and (bool(permits.parked) or permits.goes_on)
 
 
 def _in_turn(

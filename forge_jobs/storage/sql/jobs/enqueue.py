@@ -1,6 +1,6 @@
 """Stores requests: ids first, then unique keys, then parents, then the rows."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from sqlalchemy import Row, insert, select, update
 
@@ -12,8 +12,9 @@ from forge_jobs.model.unique.keys import FOLLOWING, REPLACED, REPLACING
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
-from forge_jobs.storage.sql.base.transaction import HotStatement, Overtaken, Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Key, Overtaken, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues
+from forge_jobs.storage.sql.hot.behind import hold_of, without_room
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.sequences.lines import in_line
 from forge_jobs.storage.sql.jobs.struck import strike_new
@@ -156,7 +157,8 @@ class _Batch:
         parents = self._parents(accepted)
         ended = _read_parents(tx, set(parents) - self._accepted.keys())
         in_lines = {request.id for request in accepted if request.sequence}
-        rows = new_rows(accepted, tx.now, parents.keys() | in_lines)
+        full = without_room(tx, accepted)
+        rows = new_rows(accepted, tx.now, parents.keys() | in_lines, full)
         if tx.flavor.insert_jobs(tx, rows) < len(rows):
             raise Overtaken
         self._keys.check_after(self._accepted)
@@ -216,15 +218,21 @@ class _Batch:
 
 
 def new_rows(
-    requests: Sequence[NewJob], now: int, parents: Container[str] = ()
+    requests: Sequence[NewJob], now: int, parents: Container[str] = (), full: Collection[Key] = ()
 ) -> list[dict[str, object]]:
     """Return the rows of requests, in the same order in every call.
 
     So two batches with the same keys never wait for each other.
+
+    :param full: keys of limits whose jobs are stored on hold
     """
     if len(requests) > 1:
         requests = sorted(requests, key=place_of)
-    return [new_job_values(each, now, has_children=each.id in parents) for each in requests]
+    rows = [new_job_values(each, now, has_children=each.id in parents) for each in requests]
+    if full:
+        for row, each in zip(rows, requests, strict=True):
+            row["hold"] = hold_of(each, full)
+    return rows
 
 
 def note_new(tx: Tx, requests: Sequence[NewJob]) -> None:

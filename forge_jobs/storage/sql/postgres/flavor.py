@@ -50,6 +50,7 @@ _OVERDUE = text(
     " ORDER BY finished_at LIMIT 1) AS oldest"
 )
 _INSERT_JOBS = InsertMany(jobs, [jobs.c[name] for name in NEW])
+_INSERT_WITH_HOLDS = InsertMany(jobs, [jobs.c[name] for name in (*NEW, "hold")])
 _SET = text(
     "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
 )
@@ -144,7 +145,8 @@ class PostgresFlavor(Upserts):
         return borrowed(connection) if is_of_driver(connection) else None
 
     def insert_jobs(self, tx: Tx, rows: Sequence[Mapping[str, object]]) -> int:
-        return _INSERT_JOBS.run(tx.connection, rows)
+        statement = _INSERT_WITH_HOLDS if "hold" in rows[0] else _INSERT_JOBS
+        return statement.run(tx.connection, rows)
 
     def advance_schedules(
         self, connection: Connection, rows: Sequence[Mapping[str, object]]

@@ -14,6 +14,7 @@ from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
+from forge_jobs.storage.sql.hot.behind import without_room
 from forge_jobs.storage.sql.jobs import heartbeat
 from forge_jobs.storage.sql.jobs.enqueue import ensure_queues, is_plain, new_rows, note_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
@@ -61,7 +62,8 @@ def _store_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     if missing:
         ensure_queues(tx, missing)
     try:
-        tx.put(INSERT_JOBS, new_rows(requests, tx.now))
+        full = without_room(tx, requests) if any(one.limit_name for one in requests) else ()
+        tx.put(INSERT_JOBS, new_rows(requests, tx.now, full=full))
     except sqlite3.IntegrityError:
         raise Overtaken from None
     note_new(tx, requests)

@@ -1,7 +1,7 @@
 -- Brings jobs of one record of the outbox to their queue, once. The outcome of each is noted in the same
 -- step, and a repeat answers by the note. A request: { number of the record, request of `enqueue` }. The
 -- note: { stored, dropped as duplicates, id -> { word, id of the job that holds the key } }.
--- uses: jobs letters endings cancels lists queues locators foreign handing linking places holders meeting admission planning templates sequences replacing inserting storing
+-- uses: jobs letters endings cancels lists queues locators foreign handing linking places holders meeting admission planning templates sequences replacing no_limits inserting storing
 
 -- No reader of the record takes longer to come here, in milliseconds.
 local REMEMBERED = 3600 * 1000

@@ -5,7 +5,7 @@ read for it first. ``COPY`` refuses all rows when one id is stored already.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +14,8 @@ import asyncpg
 from forge_jobs.model.jobs import Cause, NewJob
 from forge_jobs.storage.sql.base.job_columns import NEW
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
-from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Key, Tx
+from forge_jobs.storage.sql.hot.behind import hold_of, without_room
 
 FEW = 2_000
 """Up to so many requests go in one statement: one round trip, where a copy takes six."""
@@ -39,10 +40,12 @@ def copy_in(tx: Tx, requests: Sequence[NewJob]) -> None:
     :raises NotCopied: the transaction can do nothing more
     """
 
-    rows = _rows(tx, requests, tx.now)
+    full = without_room(tx, requests)
+    rows = _rows(tx, requests, tx.now, full)
+    columns = (*_OWN, *_SHARED, "hold")
 
     async def copy(driver: Any) -> None:
-        await driver.copy_records_to_table("forge_jobs", records=rows, columns=(*_OWN, *_SHARED))
+        await driver.copy_records_to_table("forge_jobs", records=rows, columns=columns)
 
     plain: Any = tx.connection.connection.dbapi_connection
     try:
@@ -54,7 +57,9 @@ def copy_in(tx: Tx, requests: Sequence[NewJob]) -> None:
         tx.count(queue, Cause.ENQUEUED, by=count)
 
 
-def _rows(tx: Tx, requests: Sequence[NewJob], now: int) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    tx: Tx, requests: Sequence[NewJob], now: int, full: Collection[Key]
+) -> Iterator[tuple[Any, ...]]:
     alike: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     # In the order in which the script stores them: by queue, then by id.
     for one in sorted(sorted(requests, key=_id), key=_queue):
@@ -62,7 +67,8 @@ def _rows(tx: Tx, requests: Sequence[NewJob], now: int) -> Iterator[tuple[Any, .
         shared = alike.get(asked)
         if shared is None:
             values = new_job_values(one, now, has_children=False)
-            shared = alike[asked] = tuple(values[name] for name in _SHARED)
+            values["hold"] = hold_of(one, full)
+            shared = alike[asked] = tuple(values[name] for name in (*_SHARED, "hold"))
             if due_at(one, now) <= now:
                 tx.wake_queue(one.queue)
         yield (*_own(one), *shared)

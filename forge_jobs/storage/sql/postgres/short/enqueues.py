@@ -5,7 +5,9 @@ from typing import Any
 
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.sql.base.job_rows import new_job_values
+from forge_jobs.storage.sql.base.transaction import Key
 from forge_jobs.storage.sql.hot import enqueue as hot
+from forge_jobs.storage.sql.hot.behind import is_due_at_once, key_of
 from forge_jobs.storage.sql.jobs.enqueue import place_of
 from forge_jobs.storage.sql.postgres.direct import Direct
 from forge_jobs.storage.wakeups import QUEUE
@@ -15,6 +17,8 @@ MOST_QUEUES = 50
 
 _MANY = Direct(hot.MANY, hot.TYPES_OF_MANY)
 _ONE = Direct(hot.ONE, hot.TYPES_OF_ONE)
+_MANY_OF_KEYS = Direct(hot.MANY_OF_KEYS, hot.TYPES_OF_MANY_OF_KEYS)
+_ONE_OF_KEY = Direct(hot.ONE_OF_KEY, hot.TYPES_OF_ONE)
 
 
 def fits(requests: Sequence[NewJob]) -> bool:
@@ -38,6 +42,8 @@ def topic_of(requests: Sequence[NewJob]) -> str:
 
 def statement_for(requests: Sequence[NewJob]) -> Direct:
     """Return the statement for the requests, with the lists or values of :func:`values_of`."""
+    if _are_of_limits(requests):
+        return _ONE_OF_KEY if len(requests) == 1 else _MANY_OF_KEYS
     return _ONE if len(requests) == 1 else _MANY
 
 
@@ -54,4 +60,26 @@ def values_of(requests: Sequence[NewJob]) -> dict[str, Any]:
     """Return the values of the statement, by the parameters' names."""
     rows = rows_of(requests)
     given = rows[0] if len(rows) == 1 else {name: [row[name] for row in rows] for name in hot.GIVEN}
-    return {"size": len(rows), **given}
+    keys = _keys_of(requests) if len(rows) > 1 and _are_of_limits(requests) else {}
+    return {"size": len(rows), **given, **keys}
+
+
+def _are_of_limits(requests: Sequence[NewJob]) -> bool:
+    limited = [one for one in requests if one.limit_name]
+    return any(map(is_due_at_once, limited))
+
+
+def _keys_of(requests: Sequence[NewJob]) -> dict[str, Any]:
+    """Return the keys to look at, and the place of each row's key among them, None for none."""
+    places: dict[Key, int] = {}
+    of_key = [
+        places.setdefault(key_of(one), len(places) + 1) if is_due_at_once(one) else None
+        for one in sorted(requests, key=place_of)
+    ]
+    queues, names, keys = zip(*places, strict=True)
+    return {
+        "of_key": of_key,
+        "key_queues": list(queues),
+        "key_names": list(names),
+        "keys": list(keys),
+    }

@@ -15,7 +15,7 @@ local function write_own(base, job, key)
     later('ZADD', base .. ':key:' .. job.place, 0, job.id)
   end
   if job.permit then
-    redis.call('HSET', key, 'permit', job.permit)
+    redis.call('HSET', key, 'permit', job.permit, unpack(job.is_parked and { 'hold', 'limit' } or {}))
   end
   if job.sequence then
     redis.call('HSET', key, 'sequence', job.sequence, 'more', '1')
@@ -41,7 +41,7 @@ local function list(base, job)
   if job.parents then
     later('ZADD', base .. ':s:blocked', 0, job.id)
   else
-    if not job.struck then
+    if not (job.struck or job.permit and park_new and park_new(base, job)) then
       later('ZADD', template.ready, template.due, job.id)
       template.is_ready = true
     end
