@@ -42,7 +42,7 @@ def database_of(storage: Storage) -> PostgresDatabase:
 
 
 class Touched(NamedTuple):
-    """Rows and blocks of jobs that a transaction has read.
+    """Rows and blocks of a table that a transaction has read.
 
     :param scanned: rows of the whole table
     :param fetched: rows found by an index
@@ -56,26 +56,27 @@ class Touched(NamedTuple):
     blocks: int
 
 
-_TOUCHED = text(
+_TOUCHED = (
     "SELECT coalesce(seq_tup_read, 0) AS scanned, coalesce(idx_tup_fetch, 0) AS fetched,"
     " (SELECT CAST(sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS bigint)"
     "  FROM pg_index WHERE indrelid = relid) AS walked,"
     " (SELECT CAST(sum(pg_stat_get_xact_blocks_fetched(indexrelid)) AS bigint)"
     "  FROM pg_index WHERE indrelid = relid) AS blocks"
-    " FROM pg_stat_xact_user_tables WHERE relname = 'forge_jobs'"
+    " FROM pg_stat_xact_user_tables WHERE relname = '{table}'"
 )
 
 
 @asynccontextmanager
-async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
+async def touched(storage: Storage, table: str = "forge_jobs") -> AsyncGenerator[list[Touched]]:
     """Yield what each transaction inside has touched. A lone statement is a transaction."""
+    asked = _TOUCHED.format(table=table)
     database: Any = database_of(storage)
     found: list[Touched] = []
     call: Callable[..., Awaitable[Any]] = database._call
     fetch = PostgresConnection.fetch
 
     def so_far(tx: Tx) -> Touched:
-        return Touched(*tx.execute(_TOUCHED).one())
+        return Touched(*tx.execute(text(asked)).one())
 
     async def watched(script: Callable[[Tx], Any], begin: str) -> Any:
         def both(tx: Tx) -> Any:
@@ -90,9 +91,9 @@ async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
 
     async def watched_alone(self: Any, statement: str, arguments: Sequence[Any], once: bool) -> Any:
         async with self._driver.transaction():
-            before = await self._driver.fetchrow(str(_TOUCHED))
+            before = await self._driver.fetchrow(asked)
             rows = await fetch(self, statement, arguments, once)
-            pairs = zip(await self._driver.fetchrow(str(_TOUCHED)), before, strict=True)
+            pairs = zip(await self._driver.fetchrow(asked), before, strict=True)
             found.append(Touched(*(after - earlier for after, earlier in pairs)))
         return rows
 

@@ -113,9 +113,9 @@ class HasOutbox(Protocol):
         ...
 
     async def outbox_record(self, job_id: JobId) -> tuple[str, OutboxRecord] | None:
-        """Return the destination and the record of a job that waits in an outbox, or was set aside.
+        """Return the destination and the record of a job that is still in an outbox.
 
-        Looks through all records, for people who ask for one job.
+        None: the job is in none.
         """
         ...
 

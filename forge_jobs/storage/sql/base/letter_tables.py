@@ -1,7 +1,7 @@
 """The tables of letters: what jobs that died leave for another queue, and jobs for another store,
 until they are stored there."""
 
-from sqlalchemy import BigInteger, Column, Integer, Table
+from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
 from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.tables import CHURNED, SERIAL, metadata
@@ -49,3 +49,6 @@ outbox = Table(
     postgresql_with=CHURNED,
     sqlite_autoincrement=True,
 )
+# A relay reads behind the records of other stores, and explain looks for one job.
+Index("forge_outbox_by_destination", outbox.c.destination, outbox.c.id)
+Index("forge_outbox_by_job", outbox.c.job_id)
