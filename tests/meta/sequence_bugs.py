@@ -128,11 +128,22 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "    inherit(tx, [one for one in taken if one.handover.child_id in children])\n",
         "",
     ),
-    _sql(
-        "a removed job inherits edges",
-        "deliveries",
-        "inherit(tx, [one for one in taken if one.handover.child_id in children])",
-        "inherit(tx, taken)",
+    Bug(
+        "sequences: a removed job inherits edges",
+        _TESTS,
+        (
+            Edit(
+                f"{_SQL}deliveries.py",
+                "inherit(tx, [one for one in taken if one.handover.child_id in children])",
+                "inherit(tx, taken)",
+            ),
+            # As of a program that left the hand-overs to jobs that it removed.
+            Edit(
+                f"{_SQL}children.py",
+                '        tx.execute(_FORGET_NEWS, {"ids": ids})\n',
+                "        pass\n",
+            ),
+        ),
     ),
     _sql(
         "an inherited edge that has settled stays so",
