@@ -379,3 +379,13 @@ async def test_a_share_is_a_number_of_a_limit(storage: Storage) -> None:
     await config.set_limit(QUEUE, NAME, 4, 7)
     await config.ensure_limits(QUEUE, {NAME: 5}, {NAME: 1})
     assert [(each.at_most, each.share) for each in await config.limits()] == [(4, 7)]
+
+
+async def test_a_claim_for_more_jobs_than_it_looks_at_keys_says_that_more_are_due(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    keys = 700
+    await storage.jobs.enqueue(
+        [new_job(limit_name=NAME, limit_key=f"tenant {n}") for n in range(keys)]
+    )
+    assert len(await claim_to_the_end(storage, lease, clock, keys)) == keys

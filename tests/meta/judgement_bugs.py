@@ -301,7 +301,7 @@ PROBLEMS = [
     ),
     in_policy(
         "problems: a short run of a quick kind is a long one",
-        "policy/long_runs",
+        "policy/judgement/long_runs",
         "return max(LONG * usual, SHORTEST)",
         "return LONG * usual",
         _HEALTHY,

@@ -64,14 +64,6 @@ LIMIT_BUGS = [
     ),
     _enqueued(
         "sqlite",
-        "expired jobs count as waiting",
-        "sql/hot/behind.py",
-        "number_or(row.last_until, 0) > tx.now",
-        "True",
-        "a_job_behind_expired_ones_on_hold_starts",
-    ),
-    _enqueued(
-        "sqlite",
         "jobs with a time of their own go on hold",
         "sql/hot/behind.py",
         "        and request.delay is None\n",

@@ -5,7 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _TESTS = ("tests/conformance/test_shares.py", "tests/admission/test_admission.py")
 _FILES = {
     "sqlite": "forge_jobs/storage/sql/hot/turns.py",
-    "postgres": "forge_jobs/storage/sql/migrations/0028_claims_within_limits.postgresql.sql",
+    "postgres": "forge_jobs/storage/sql/migrations/0032_many_turns.postgresql.sql",
     "redis": "forge_jobs/storage/redis/lua/lib/jobs/claim/turning.lua",
 }
 
@@ -54,11 +54,29 @@ SHARE_BUGS: tuple[Bug, ...] = (
         "(used + place - 1)::double precision / share",
         "(used + place - 1)::double precision",
     ),
+    Bug(
+        "shares on postgres: a key keeps its turn after a claim",
+        _TESTS,
+        (
+            Edit(
+                "forge_jobs/storage/sql/migrations/0028_claims_within_limits.postgresql.sql",
+                "SELECT of_queue, served.limit_name, served.limit_key, at_time\n",
+                "SELECT of_queue, served.limit_name, served.limit_key, 0\n",
+            ),
+        ),
+        "postgres",
+    ),
     _bug(
         "postgres",
-        "a key keeps its turn after a claim",
-        "SELECT of_queue, served.limit_name, served.limit_key, at_time\n",
-        "SELECT of_queue, served.limit_name, served.limit_key, 0\n",
+        "a claim says nothing of the keys that it has not looked at",
+        " OR are_many AND cardinality(ids || closed::text[]) > 0;",
+        ";",
+    ),
+    _bug(
+        "sqlite",
+        "a claim says nothing of the keys that it has not looked at",
+        "self.is_cut |= self._are_more_keys and changes",
+        "pass",
     ),
     _bug(
         "postgres",

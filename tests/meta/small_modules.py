@@ -73,7 +73,7 @@ REASONS = {
     "one decision, or one rule of a loop, tried by itself": [
         "policy/bursts",
         "policy/dependencies",
-        "policy/long_runs",
+        "policy/judgement/long_runs",
         "policy/seeds",
         "runtime/passes/depths",
         "runtime/pod/labels",

@@ -213,7 +213,7 @@ SNAPSHOT_BUGS = (
     ),
     _bug(
         "few runs say what is usual",
-        "policy/long_runs",
+        "policy/judgement/long_runs",
         "sum(runs.counts.values()) < FEWEST_RUNS",
         "sum(runs.counts.values()) < 1",
         "series.py::test_a_run_that_takes_ten_times_as_long_as_others",

@@ -26,6 +26,7 @@ from forge_jobs.model.queues import MOST_KEY_JOBS, QueueCounts, RateLimitState
 from forge_jobs.model.strikes import mark_of
 from forge_jobs.operating.together import all_of
 from forge_jobs.policy.explanations import name_of
+from forge_jobs.policy.judgement.long_runs import long_from
 from forge_jobs.policy.judgement.problems.snapshot import (
     CrashesSeen,
     FullKeySeen,
@@ -35,7 +36,6 @@ from forge_jobs.policy.judgement.problems.snapshot import (
     RunSeen,
     StruckSeen,
 )
-from forge_jobs.policy.long_runs import long_from
 from forge_jobs.storage.protocols import Storage
 
 

@@ -11,6 +11,7 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.model.series import SeriesAsk, SeriesStep
 from forge_jobs.policy.cooldowns import begun_by_counts
 from forge_jobs.policy.judgement.growth import growth
+from forge_jobs.policy.judgement.long_runs import SHORTEST, usual_of
 from forge_jobs.policy.judgement.objectives import (
     Delays,
     burning_since,
@@ -18,7 +19,6 @@ from forge_jobs.policy.judgement.objectives import (
     standing,
 )
 from forge_jobs.policy.judgement.problems.snapshot import FullKeySeen, QueueSeen, RunSeen
-from forge_jobs.policy.long_runs import SHORTEST, usual_of
 from forge_jobs.policy.percentiles import add
 from forge_jobs.storage.protocols import Storage
 

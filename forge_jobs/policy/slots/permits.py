@@ -17,7 +17,7 @@ from forge_jobs.policy.explanations import (
     count,
     name_of,
 )
-from forge_jobs.policy.long_runs import long_from, usual_of
+from forge_jobs.policy.judgement.long_runs import long_from, usual_of
 from forge_jobs.policy.percentiles import percentile
 
 _NAMED = 3

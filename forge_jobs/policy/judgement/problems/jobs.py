@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from forge_jobs.policy import remedies
+from forge_jobs.policy.judgement.long_runs import long_from
 from forge_jobs.policy.judgement.problems.problem import (
     Finding,
     clock,
@@ -13,7 +14,6 @@ from forge_jobs.policy.judgement.problems.problem import (
     short,
 )
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
-from forge_jobs.policy.long_runs import long_from
 
 FEWEST_FAILURES = 10
 BURST = 3.0

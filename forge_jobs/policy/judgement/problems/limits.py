@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from forge_jobs.policy import remedies
+from forge_jobs.policy.judgement.long_runs import long_from
 from forge_jobs.policy.judgement.problems.problem import (
     Finding,
     for_long,
@@ -14,7 +15,6 @@ from forge_jobs.policy.judgement.problems.problem import (
     waits,
 )
 from forge_jobs.policy.judgement.problems.snapshot import FullKeySeen, HeldKeySeen, Snapshot
-from forge_jobs.policy.long_runs import long_from
 
 UNKNOWN_RUN = timedelta(minutes=25)
 """So long a run may take of a kind of which too few have ended to say what is usual."""

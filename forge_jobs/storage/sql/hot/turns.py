@@ -23,7 +23,9 @@ from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, READY, jobs, lim
 from forge_jobs.storage.sql.base.transaction import Key, Tx
 from forge_jobs.storage.sql.hot.permits import MOST_PARKED, Permits, opening_of
 
-_MOST_TURNS = 500
+_MOST_TURNS = 100
+"""So many keys a claim looks at, or as many as jobs are asked for where those are more."""
+
 _MOST_READ = 2000
 _BELOW_ALL = -(2**31)
 
@@ -34,7 +36,7 @@ _TURNS = (
     select(openings.c.id, openings.c.limit_name, openings.c.limit_key, openings.c.since)
     .where(openings.c.queue == bindparam("queue"), openings.c.limit_name.in_(_SHARED))
     .order_by(openings.c.id)
-    .limit(_MOST_TURNS)
+    .limit(bindparam("most"))
 )
 _CLOSE = delete(openings).where(one_of(openings.c.id, "ids"))
 _ADD = insert(openings)
@@ -111,6 +113,7 @@ class Turns:
         self._used: dict[Key, int] = {}
         self._waiting: dict[Key, int] = {}
         self._wanted = 0
+        self._are_more_keys = False
         self._chosen: dict[str, Key] = {}
         self.is_cut = False
         """More jobs are due, or may be."""
@@ -175,6 +178,9 @@ class Turns:
         risky = {each[0] for first in listed.values() for each in first if each[4]}
         turns = self._without_risk(turns, risky)
         self.is_cut |= len(turns) > self._demand.limit
+        # A claim that changes nothing is not repeated for the keys behind those in view.
+        changes = bool(turns) or not all(map(self._has_turn, listed))
+        self.is_cut |= self._are_more_keys and changes
         return turns[: self._demand.limit]
 
     def _without_risk(self, turns: Sequence[Turn], risky: set[str]) -> list[Turn]:
@@ -189,7 +195,10 @@ class Turns:
         return found
 
     def _read(self) -> None:
-        for row in self._tx.execute(_TURNS, {"queue": self._queue}):
+        most = max(_MOST_TURNS, self._demand.limit)
+        rows = self._tx.execute(_TURNS, {"queue": self._queue, "most": most}).all()
+        self._are_more_keys = len(rows) == most
+        for row in rows:
             key = self._queue, row.limit_name, row.limit_key
             self._rows[key].append(row.id)
             self._since[key] = min(self._since.get(key, row.since), row.since)
@@ -229,8 +238,7 @@ class Turns:
         added: dict[Key, int] = {}
         gone: list[int] = []
         for key, since in self._since.items():
-            used = self._used.get(key, 0) + taken[key]
-            is_open = used < self._bounds[key[1]] and self._waits(key, taken[key])
+            is_open = self._has_turn(key, taken[key])
             if not is_open or taken[key]:
                 gone += self._rows[key]
             else:
@@ -244,6 +252,11 @@ class Turns:
             self._tx.execute(_ADD, [opening_of(key, since) for key, since in rows])
         if added.keys() & self._new.keys():
             self._tx.wake_queue(self._queue)
+
+    def _has_turn(self, key: Key, taken: int = 0) -> bool:
+        """Return whether a key has room and jobs on hold once so many are taken."""
+        used = self._used.get(key, 0) + taken
+        return used < self._bounds[key[1]] and self._waits(key, taken)
 
     def _waits(self, key: Key, taken: int) -> bool:
         if key not in self._waiting:
