@@ -389,3 +389,14 @@ async def test_a_claim_for_more_jobs_than_it_looks_at_keys_says_that_more_are_du
         [new_job(limit_name=NAME, limit_key=f"tenant {n}") for n in range(keys)]
     )
     assert len(await claim_to_the_end(storage, lease, clock, keys)) == keys
+
+
+async def test_keys_whose_jobs_have_expired_leave_no_slot_empty(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    gone = {"limit_name": NAME, "expires_at": clock.now() + SECOND}
+    await storage.jobs.enqueue([new_job(limit_key=f"gone {n}", **gone) for n in range(300)])
+    clock.advance(MICROSECOND)
+    await storage.jobs.enqueue([new_job(limit_name=NAME, limit_key=f"{n}") for n in range(5)])
+    clock.advance(2 * SECOND)
+    assert len(await claim_to_the_end(storage, lease, clock, 10)) == 5
