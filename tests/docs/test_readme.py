@@ -96,7 +96,7 @@ def test_the_commands_shown_succeed_one_after_the_other(shop: Path) -> None:
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "report.daily" in done.stdout
     assert "nightly" in done.stdout
 
