@@ -7,9 +7,11 @@ import aiosqlite
 import asyncpg
 import pytest
 
+from forge_jobs.storage.opening import open_storage
 from tests.support import databases
 from tests.support.aftermath import problems_of
 from tests.support.backends import url_of
+from tests.support.factories import new_job
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -64,3 +66,21 @@ async def test_a_transaction_that_ends_between_two_looks_is_none(
     end = asyncio.ensure_future(caller.end())
     assert await problems_of(backend, tmp_path) == []
     await end
+
+
+async def test_a_database_in_which_claims_pass_many_dead_rows_is_not_passed_on(
+    tmp_path: Path,
+) -> None:
+    few, many = tmp_path / "few", tmp_path / "many"
+    for folder, jobs in ((few, 5), (many, 3_000)):
+        async with await open_storage(await databases.url_of(folder)) as storage:
+            await storage.jobs.enqueue([new_job() for _ in range(jobs)])
+    urls = {await databases.url_of(folder) for folder in (few, many)}
+    await databases.pass_on(few)
+    await databases.pass_on(many)
+
+    databases.take(tmp_path / "next")
+    assert await databases.url_of(tmp_path / "next") in urls
+    assert await databases.url_of(tmp_path / "last") not in urls
+    for name in ("next", "last"):
+        await databases.forget(tmp_path / name)

@@ -23,6 +23,8 @@ from msgspec import Struct
 from forge_jobs.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
+_WITH_SIGNALS = {"bench", "export", "watch", "worker"}
+"""Commands that ask for the signals of their process, which only its main thread can."""
 
 
 class Block(Struct, frozen=True):
@@ -76,7 +78,9 @@ class PageRun:
                 elif block.language == "python":
                     self._python(block, runner)
                 elif block.language == "sh" and "run" in block.info.split():
-                    self._shell(block)
+                    # What the page has left running goes on meanwhile: paused within a
+                    # transaction, a worker would hold rows that a command waits for.
+                    runner.run(asyncio.to_thread(self._shell, block))
 
     def _written(self, block: Block, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,8 +118,7 @@ class PageRun:
                 self._process("pytest", *plugins, *words[1:])
             elif words[:2] == ["python", "-m"]:
                 self._process(*words[2:])
-            elif words[1] == "worker":
-                # The command ends the whole process in which it runs.
+            elif words[1] in _WITH_SIGNALS:
                 self._process("forge_jobs", *words[1:])
             else:
                 done = CliRunner().invoke(cli, words[1:], env=self._exports)
