@@ -1,6 +1,8 @@
 """The rules for names: of queues, kinds, keys, tags, schedules and rate-limit scopes."""
 
+import shlex
 import unicodedata
+from collections.abc import Iterable
 
 from forge_jobs.errors import InvalidInput, a_type
 
@@ -63,3 +65,17 @@ def check_stored_text(field: str, value: str) -> str:
 def is_stored_text(value: str) -> bool:
     """Return whether every store can hold the text."""
     return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def command_line(command: str, *names: str, options: Iterable[str] = ()) -> str:
+    """Return a command of ``forge-jobs`` that can be pasted into a shell, whatever the names.
+
+    Options follow the names. Where a name begins with ``-``, options come first, and ``--`` ends
+    them.
+
+    :param command: the words of the command, as in ``"queues pause"``
+    """
+    words = ["forge-jobs", *command.split()]
+    if any(name.startswith("-") for name in names):
+        return shlex.join([*words, *options, "--", *names])
+    return shlex.join([*words, *names, *options])

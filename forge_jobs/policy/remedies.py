@@ -1,37 +1,31 @@
 """Commands that help a job that does not run. Explanations and the doctor name them."""
 
-import shlex
-
-
-def _named(*names: str) -> str:
-    """Quote names for a shell. ``--`` comes before names of which one looks like an option."""
-    quoted = shlex.join(names)
-    return f"-- {quoted}" if any(name.startswith("-") for name in names) else quoted
+from forge_jobs.model.names import command_line
 
 
 def resume_queue(queue: str) -> str:
     """Ends a pause, and a cool-down."""
-    return f"forge-jobs queues resume {_named(queue)}"
+    return command_line("queues resume", queue)
 
 
 def set_max_workers(queue: str, count: int) -> str:
     """Gives a queue so many slots in the cluster."""
-    return f"forge-jobs queues set {shlex.quote(queue)} --max-workers {count}"
+    return command_line("queues set", queue, options=("--max-workers", str(count)))
 
 
 def set_anew(queue: str) -> str:
     """Writes the settings of a queue that cannot be read. What they are to be is the reader's."""
-    return f"forge-jobs queues set {shlex.quote(queue)} --help"
+    return command_line("queues set", queue, options=("--help",))
 
 
 def start_worker(queue: str) -> str:
     """Starts a pod that serves the queue."""
-    return f"forge-jobs worker MODULE:ATTR --queues {shlex.quote(queue)}"
+    return command_line("worker", "MODULE:ATTR", options=("--queues", queue))
 
 
 def list_jobs(queue: str, status: str) -> str:
     """Shows the jobs of a queue in one status."""
-    return f"forge-jobs jobs list --queue {shlex.quote(queue)} --status {status}"
+    return command_line("jobs list", options=("--queue", queue, "--status", status))
 
 
 def explain_job(job_id: str) -> str:
@@ -41,7 +35,7 @@ def explain_job(job_id: str) -> str:
 
 def lift_strike(name: str) -> str:
     """Lifts a strike, and makes the jobs due that it held."""
-    return f"forge-jobs strikes lift {_named(name)}"
+    return command_line("strikes lift", name)
 
 
 def run_now(job_id: str) -> str:
@@ -56,17 +50,17 @@ def cancel(job_id: str) -> str:
 
 def list_crashed(kind: str) -> str:
     """Shows the jobs of a kind whose process died."""
-    return f"forge-jobs jobs list --kind {shlex.quote(kind)} --cause crashed"
+    return command_line("jobs list", options=("--kind", kind, "--cause", "crashed"))
 
 
 def pause_queue(queue: str) -> str:
     """Lets no further job of a queue start. Running ones go on."""
-    return f"forge-jobs queues pause {_named(queue)}"
+    return command_line("queues pause", queue)
 
 
 def trigger_schedule(name: str) -> str:
     """Makes the job of a schedule now, beside its occurrences."""
-    return f"forge-jobs cron trigger {_named(name)}"
+    return command_line("cron trigger", name)
 
 
 def requeue(job_id: str) -> str:
@@ -81,19 +75,17 @@ def release_held(job_id: str) -> str:
 
 def show_key(queue: str, limit: str, key: str) -> str:
     """Shows the jobs that run at a key of a limit, and those that wait there."""
-    return (
-        f"forge-jobs limits show {shlex.quote(queue)} {shlex.quote(limit)} --key {shlex.quote(key)}"
-    )
+    return command_line("limits show", queue, limit, options=("--key", key))
 
 
 def list_outbox(name: str) -> str:
     """Shows the records of an outbox, those set aside first with the reason."""
-    return f"forge-jobs outbox list {_named(name)}"
+    return command_line("outbox list", name)
 
 
 def retry_outbox(name: str, job_id: str) -> str:
     """Relays a job of an outbox again that was set aside."""
-    return f"forge-jobs outbox retry {_named(name, job_id)}"
+    return command_line("outbox retry", name, job_id)
 
 
 LIST_QUEUES = "forge-jobs queues list"

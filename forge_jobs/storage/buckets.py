@@ -7,6 +7,7 @@ import msgspec
 
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.names import command_line
 from forge_jobs.model.queues import RateLimit, RateLimitState
 from forge_jobs.storage.salvage import log_unreadable
 
@@ -86,4 +87,4 @@ def unreadable_limit(scope: str, problems: str) -> NotFound:
 
 
 def _help(scope: str) -> str:
-    return f"set it anew with 'forge-jobs limits set {scope}', or delete it"
+    return f"set it anew with {command_line('limits set', scope)}, or delete it"

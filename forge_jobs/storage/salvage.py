@@ -14,6 +14,7 @@ import msgspec
 from forge_jobs.clock import EPOCH, from_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId
+from forge_jobs.model.names import command_line
 from forge_jobs.model.processes import Pod, PodGauges, PodState
 from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.model.schedules import Schedule, ScheduleSpec
@@ -249,7 +250,7 @@ def salvaged_queue(found: QueueState, problems: str) -> QueueState:
     """
     if not problems:
         return found
-    help = f"defaults stand for it; set it anew with 'forge-jobs queues set {found.name}'"
+    help = f"defaults stand for it; set it anew with {command_line('queues set', found.name)}"
     log_unreadable("queue", found.name, problems, help)
     return msgspec.structs.replace(found, unreadable=problems)
 

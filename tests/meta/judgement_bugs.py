@@ -323,7 +323,7 @@ PROBLEMS = [
     in_policy(
         "problems: a name is not quoted for the shell",
         "policy/remedies",
-        'f"forge-jobs cron trigger {_named(name)}"',
+        'command_line("cron trigger", name)',
         'f"forge-jobs cron trigger {name}"',
         "policy_problems.py::test_names_are_quoted_in_commands_and_pages",
     ),

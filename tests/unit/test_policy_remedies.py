@@ -1,12 +1,18 @@
 """Remedies for a job that does not run, and the holders of the slots that it waits for."""
 
+import inspect
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import click
 import pytest
 
+from forge_jobs.cli.main import cli
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Hold, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings
+from forge_jobs.policy import remedies
 from tests.support.surroundings import (
     MINUTE,
     NOW,
@@ -99,6 +105,60 @@ class TestWhatHelps:
         assert why(freed).text.endswith("all that it waited for has ended; about to be freed")
         assert why(left, pods=[]).text.endswith("; no live pod is there to free it")
         assert why(left, pods=[]).help == "forge-jobs worker MODULE:ATTR --queues gh"
+
+
+DASH = "-x"
+"""A name that looks like an option."""
+
+REMEDIES: dict[Callable[..., str], tuple[Any, ...]] = {
+    remedies.resume_queue: (DASH,),
+    remedies.set_max_workers: (DASH, 3),
+    remedies.set_anew: (DASH,),
+    remedies.start_worker: (DASH,),
+    remedies.list_jobs: (DASH, "dead"),
+    remedies.explain_job: ("01KB0000000000000000000000",),
+    remedies.lift_strike: (DASH,),
+    remedies.run_now: ("01KB0000000000000000000000",),
+    remedies.cancel: ("01KB0000000000000000000000",),
+    remedies.list_crashed: (DASH,),
+    remedies.pause_queue: (DASH,),
+    remedies.trigger_schedule: (DASH,),
+    remedies.requeue: ("01KB0000000000000000000000",),
+    remedies.release_held: ("01KB0000000000000000000000",),
+    remedies.show_key: (DASH, "--limit", "-key"),
+    remedies.list_outbox: (DASH,),
+    remedies.retry_outbox: (DASH, "01KB0000000000000000000000"),
+}
+
+
+def test_each_remedy_is_tried_with_a_name_that_looks_like_an_option() -> None:
+    made = {each for name, each in inspect.getmembers(remedies, inspect.isfunction)}
+    assert {*REMEDIES} == {each for each in made if each.__module__ == remedies.__name__}
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda each: each.__name__)
+def test_a_command_takes_names_that_look_like_options(remedy: Callable[..., str]) -> None:
+    given = REMEDIES[remedy]
+
+    program, *words = shlex.split(remedy(*given))
+
+    assert program == "forge-jobs"
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    if "--help" in words:
+        words.remove("--help")
+    context = command.make_context("", words)
+    texts = set(map(str, flat(context.params.values())))
+    assert {*map(str, given)} <= texts
+
+
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    for each in values:
+        if isinstance(each, list | tuple | dict):
+            yield from flat(each)
+        else:
+            yield each
 
 
 class TestWhoHoldsTheSlots:

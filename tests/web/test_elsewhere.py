@@ -58,6 +58,13 @@ ACTS = {
     "resume_schedule": "name=stopped",
     "delete_schedule": "name=nightly",
     "set_schedule": "name=nightly&expression=%40hourly",
+    "pause_queue of a dash": "name=-mail",
+    "set_queue of a dash": "name=-mail&max_workers=9",
+    "set_schedule of a dash": "name=-nightly&expression=%40hourly",
+    "set_limit of a dash": "name=-smtp&size=7/90s",
+    "set_concurrency of a dash": "queue=-mail&name=-hosts&at_most=4",
+    "add_strike of a dash": "name=-x&kind=-k&where=&effect=cancel&reason=-r",
+    "retry_outbox of a dash": "name=-billing",
     "drain_limit": "name=smtp",
     "set_limit": "name=smtp&size=7/90s",
     "delete_limit": "name=smtp",
@@ -93,9 +100,12 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
     async with await open_storage(f"sqlite:///{path}", create=True) as storage:
         for name in ("mail", "images", "idle"):
             await storage.config.set_queue(name, QueueChange(max_workers=2))
+        await storage.config.set_queue("-mail", QueueChange(max_workers=2))
         await storage.config.set_paused("images", True)
         await storage.config.ensure_rate_limit("smtp", RateLimit(100, 86_400))
+        await storage.config.ensure_rate_limit("-smtp", RateLimit(100, 86_400))
         await storage.config.ensure_limits("mail", {"hosts": 2})
+        await storage.config.ensure_limits("-mail", {"-hosts": 2})
         await storage.config.put_strike("no mail", StrikeRule(kind="mail.send"), "ada")
         stored = await storage.jobs.enqueue([new_job(queue="mail") for _ in range(4)])
         ids = sorted(each.job_id for each in stored)
@@ -104,7 +114,7 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
         )
         await storage.jobs.cancel(JobFilter(ids=(ids[2],)))
         await hand_over_once(storage.jobs)
-        for name in ("nightly", "stopped"):
+        for name in ("nightly", "stopped", "-nightly"):
             request = EnqueueRequest("mail.send", {}, queue="mail")
             await put_schedule(storage.cron, schedule(name, request, "@daily"))
         async with Operator(storage, ADA) as operator:
@@ -112,6 +122,7 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
             [paused] = (await operator.list_actions()).actions
         [waits] = await storage.jobs.enqueue([new_job(queue="images")])
         [aside, *_] = await write_down(storage, "billing", 2, "Conflict: of other content")
+        await write_down(storage, "-billing", 1, "Conflict: of other content")
         running = Action(
             id=new_job_id(), actor="ada", surface="web", verb="cancel_jobs", matched=1,
             which=JobFilter(queues=("images",)), queues=("images",),

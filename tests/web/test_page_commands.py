@@ -10,6 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from forge_jobs.clients.schedules import put_schedule, schedule
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.queues import QueueChange
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
@@ -42,6 +45,10 @@ NAMES: dict[str, str] = {
     "/limits": r"<b>(smtp)</b>",
     "/limits/crawl/hosts": r">(acme)</a>",
     "/limits/crawl/hosts?key=acme": r'href="/jobs/(\w+)"',
+    "/queues/--help": r'in force"><b>(4)</b>',
+    "/cron/-nightly": r'datetime="([\d-]+)T\d\d:30:00(?:\+00:00|Z)"',
+    "/limits/--help/-hosts": r">(-acme)</a>",
+    "/limits/--help/-hosts?key=-acme": r'href="/jobs/(\w+)"',
     "/store": r"(SQLite [\d.]+)",
     "/audit": r'href="/audit/(\w+)"',
     "/audit/{action}": r"(images)",
@@ -65,13 +72,13 @@ async def printed_by(forge: CommandLine, text: str) -> str:
     return printed
 
 
-async def fill_a_key(storage: Storage) -> None:
+async def fill_a_key(storage: Storage, queue: str, limit: str, key: str) -> None:
     """Let one job of a key run, and one wait."""
-    await storage.config.ensure_limits("crawl", {"hosts": 1})
-    jobs = [new_job(queue="crawl", limit_name="hosts", limit_key="acme") for _ in range(2)]
+    await storage.config.ensure_limits(queue, {limit: 1})
+    jobs = [new_job(queue=queue, limit_name=limit, limit_key=key) for _ in range(2)]
     await storage.jobs.enqueue(jobs)
-    lease = await register(storage, queues=("crawl",), lease_for=timedelta(hours=1))
-    await claim(storage, lease, limit=10, queue="crawl")
+    lease = await register(storage, queues=(queue,), lease_for=timedelta(hours=1))
+    await claim(storage, lease, limit=10, queue=queue)
 
 
 async def test_the_commands_of_a_page_read_what_the_page_shows(tmp_path: Path) -> None:
@@ -84,7 +91,11 @@ async def test_the_commands_of_a_page_read_what_the_page_shows(tmp_path: Path) -
     ):
         await enqueue_one(storage, queue="it's")
         await client.post("/act/pause_queue?name=images")
-        await fill_a_key(storage)
+        await fill_a_key(storage, "crawl", "hosts", "acme")
+        await fill_a_key(storage, "--help", "-hosts", "-acme")
+        await storage.config.set_queue("--help", QueueChange(max_workers=4))
+        request = EnqueueRequest("mail.send", {}, queue="mail")
+        await put_schedule(storage.cron, schedule("-nightly", request, "30 2 * * *"))
         [action] = re.findall(r'href="/audit/(\w+)"', await page(client, "/audit"))
         group = min({*re.findall(r"/errors/gh/(\w+)", await page(client, "/errors"))})
         names = {**scene.jobs, "pod": scene.pod, "action": action, "group": group}

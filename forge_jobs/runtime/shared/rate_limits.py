@@ -14,7 +14,7 @@ from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import check_count
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
-from forge_jobs.model.names import check_name
+from forge_jobs.model.names import check_name, command_line
 from forge_jobs.model.queues import RateAsk, RateLimit, TokenGrant
 from forge_jobs.runtime.shared.recorders.rates import RateMeter
 from forge_jobs.storage.protocols import ConfigStore
@@ -148,7 +148,7 @@ class RateLimiter:
             await self._config.ensure_rate_limit(ask.scope, limit)
             grant = await self._starts.submit(ask)
         if grant is None:
-            fix = f"set it anew with 'forge-jobs limits set {ask.scope}', or delete it"
+            fix = f"set it anew with {command_line('limits set', ask.scope)}, or delete it"
             raise NotFound(f"the rate limit {ask.scope!r} cannot be read; {fix}")
         self.meter.count(ask.scope, 1, granted=grant.granted)
         if grant.granted or grant.retry_in < LONGEST_TURN:

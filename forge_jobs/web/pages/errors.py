@@ -1,11 +1,11 @@
 """The page of errors: failures in groups."""
 
-import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from forge_jobs.model.failures import OTHER, ErrorGroup
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.names import command_line
 from forge_jobs.operating.errors.calls import STEPS
 from forge_jobs.operating.errors.documents import ErrorView
 from forge_jobs.web.pages.charts.paths import Curve, curve
@@ -56,9 +56,7 @@ async def error_page(visit: Visit) -> Shown:
     return Shown(
         template="error.html",
         title=group.type or "Other failures",
-        commands=(
-            shlex.join(["forge-jobs", "errors", "show", group.queue, group.id, "--over", chosen]),
-        ),
+        commands=(command_line("errors show", group.queue, group.id, options=("--over", chosen)),),
         values={
             "group": group,
             "row": _row(group, visit.now - span, span),

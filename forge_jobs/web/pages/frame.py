@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forge_jobs.durations import format_duration
+from forge_jobs.model.names import command_line
 from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.snapshots.shared import Reader
@@ -231,4 +232,5 @@ def templates() -> jinja2.Environment:
         short=lambda text: str(text)[-6:],
         length_of=len,
     )
+    environment.globals["command_line"] = command_line
     return environment

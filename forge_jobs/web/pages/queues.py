@@ -1,6 +1,5 @@
 """The pages of queues: the list, and one queue."""
 
-import shlex
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +7,7 @@ from forge_jobs.errors import NotFound
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.metrics import HOUR, MINUTE
+from forge_jobs.model.names import command_line
 from forge_jobs.model.series import SeriesAsk
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.settings.documents import QueueView
@@ -97,9 +97,7 @@ async def queue_page(visit: Visit) -> Shown:
     return Shown(
         template="queue.html",
         title=name,
-        commands=tuple(
-            shlex.join(["forge-jobs", "queues", verb, name]) for verb in ("settings", "history")
-        ),
+        commands=tuple(command_line(f"queues {verb}", name) for verb in ("settings", "history")),
         values={
             "queue": queue,
             "mark": mark,

@@ -8,6 +8,9 @@ from forge_jobs.cli.options import DURATION, deployment_options, json_option, wi
 from forge_jobs.cli.output import emit_fields, emit_json, emit_table, printable, talk
 from forge_jobs.config import Deployment
 from forge_jobs.model.failures import ErrorGroup
+from forge_jobs.model.names import command_line
+from forge_jobs.model.queries.terms import Choice, JobQuery
+from forge_jobs.model.queries.writing import format_query
 from forge_jobs.operating.words import instant
 
 _over = click.option(
@@ -97,4 +100,6 @@ def show(deployment: Deployment, queue: str, group: str, over: timedelta, as_jso
     )
     for line in found.traceback.splitlines():
         click.echo(f"  {printable(line)}")
-    talk(f"Its jobs: forge-jobs jobs list --where 'queue:{found.queue} group:{found.id}'")
+    terms = (Choice("queue", (found.queue,)), Choice("group", (found.id,)))
+    where = format_query(JobQuery(terms))
+    talk(f"Its jobs: {command_line('jobs list', options=('--where', where))}")

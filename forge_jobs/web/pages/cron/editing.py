@@ -1,11 +1,11 @@
 """The form that edits a schedule: payload by the schema of the kind, options and rules."""
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from forge_jobs.durations import format_duration
 from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.names import command_line
 from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.settings.documents import ScheduleView
@@ -73,7 +73,7 @@ def _form(
     return Shown(
         template="schedule_edit.html",
         title=f"Edit {each.spec.name}",
-        commands=(f"forge-jobs cron set {shlex.quote(each.spec.name)}",),
+        commands=(command_line("cron set", each.spec.name),),
         values={"each": each, "fields": fields, "said": said, "same": same},
     )
 
@@ -169,12 +169,10 @@ def _elsewhere(visit: Visit, name: str, changed: Mapping[str, Any]) -> tuple[str
     """
     if not changed:
         raise InvalidInput("schedule", "is given no change", "give another value")
-    words = ["forge-jobs", "cron", "set", name]
-    for key, value in changed.items():
-        words += flag(key, value)
+    words = [word for key, value in changed.items() for word in flag(key, value)]
     body = {key: plain(value) for key, value in changed.items()}
     return (
-        shlex.join(words),
+        command_line("cron set", name, options=words),
         curl(visit, "PATCH", link("", "schedules", name), body),
         f"await operator.set_schedule({name!r}, ScheduleEdit({arguments(changed)}))",
     )

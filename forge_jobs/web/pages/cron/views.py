@@ -1,9 +1,8 @@
 """The pages of schedules: the list, and one schedule."""
 
-import shlex
-
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.names import command_line
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.settings.documents import ScheduleView
 from forge_jobs.web.pages.cron.occurrences import FIRES, Times, bar, histories, times_of
@@ -69,8 +68,8 @@ async def schedule_page(visit: Visit) -> Shown:
         template="schedule.html",
         title=name,
         commands=(
-            shlex.join(["forge-jobs", "cron", "fires", name]),
-            shlex.join(["forge-jobs", "jobs", "list", "--where", term("schedule", name)]),
+            command_line("cron fires", name),
+            command_line("jobs list", options=("--where", term("schedule", name))),
         ),
         values={
             "each": each,

@@ -1,6 +1,5 @@
 """A deed with its parameters, and the same as command, request and line of Python."""
 
-import shlex
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -8,6 +7,7 @@ from msgspec import UNSET, Struct
 from forge_jobs.clients.striking import ADD
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.names import command_line
 from forge_jobs.model.queues import RateLimit, check_limits
 from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.operating.operations import BY_NAME
@@ -102,34 +102,35 @@ def edit_of(meant: Meant) -> list[Any]:
 
 def command(meant: Meant) -> str:
     """Return the command that does the same."""
-    words = ["forge-jobs", *BY_NAME[meant.deed.operation].command.split()]
+    names, options = list(meant.names), []
     if meant.deed.verb:
-        words += meant.ids or ("--where", meant.value("q"), "--all-matching")
+        names = list(meant.ids)
+        options = [] if names else ["--where", meant.value("q"), "--all-matching"]
     elif meant.deed.operation == "set_limit":
-        words += [meant.value("name"), meant.value("size")]
+        names.append(meant.value("size"))
     elif meant.deed.operation == "set_concurrency":
         share = _share(meant)
-        words += [*meant.names, str(_at_most(meant))]
-        words += () if share is None else ("--share", str(share))
+        names.append(str(_at_most(meant)))
+        options = [] if share is None else ["--share", str(share)]
     elif meant.deed.operation == ADD:
-        words.append(meant.value("name"))
-        words += [f"--{key}={value}" for key, value in _of_rule(meant) if key != "effect"]
-        words += ("--cancel",) if rule_of(meant).effect is Effect.CANCEL else ()
+        options = [f"--{key}={value}" for key, value in _of_rule(meant) if key != "effect"]
+        options += ["--cancel"] if rule_of(meant).effect is Effect.CANCEL else []
     elif meant.is_of_outbox:
-        words += [meant.value("name"), *(_records(meant) or ["--all"])]
+        records = _records(meant)
+        names += records
+        options = [] if records else ["--all"]
     elif meant.is_of_queue:
-        words += [*meant.names, *(value for _, value in meant.changes)]
+        names += [value for _, value in meant.changes]
     else:
-        words.append(meant.value("name"))
         for key, value in meant.changes:
-            words += [f"--{key.replace('_', '-')}", value]
-    return shlex.join(words)
+            options += [f"--{key.replace('_', '-')}", value]
+    return command_line(BY_NAME[meant.deed.operation].command, *names, options=options)
 
 
 def export_of(meant: Meant) -> str:
     """Return the command that keeps a copy of the jobs of a deed."""
     where = f"id:{','.join(meant.ids)}" if meant.ids else meant.value("q")
-    return shlex.join(["forge-jobs", "export", "--where", where, "-o", "jobs.jsonl"])
+    return command_line("export", options=("--where", where, "-o", "jobs.jsonl"))
 
 
 def request(meant: Meant, visit: Visit, token: str) -> str:

@@ -1,11 +1,11 @@
 """A job as code and as a command that enqueue the same."""
 
-import shlex
 from datetime import timedelta
 from typing import Any
 
 from forge_jobs.durations import format_duration
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Job
+from forge_jobs.model.names import command_line
 
 
 def _options(job: Job) -> dict[str, Any]:
@@ -36,11 +36,11 @@ def as_python(job: Job) -> str:
 
 def as_command(job: Job) -> str:
     """Return the command that enqueues the same, without metadata."""
-    words = ["forge-jobs", "enqueue", job.kind, "--payload", job.payload]
+    words = ["--payload", job.payload]
     for name, value in _options(job).items():
         if name == "tags":
             words += [part for tag in value for part in ("--tag", tag)]
             continue
         text = format_duration(value) if isinstance(value, timedelta) else str(value)
         words.append(f"--{name.replace('_', '-')}={'unlimited' if value is None else text}")
-    return shlex.join(words)
+    return command_line("enqueue", job.kind, options=words)

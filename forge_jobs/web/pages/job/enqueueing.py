@@ -1,6 +1,5 @@
 """The form that enqueues a job: of a kind that pods have described, of any other, or as a copy."""
 
-import shlex
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -10,6 +9,7 @@ from ulid import ULID
 
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.names import command_line
 from forge_jobs.model.payloads import check_json_text
 from forge_jobs.operating.documents import plain
 from forge_jobs.operating.kinds.documents import KindView
@@ -132,7 +132,7 @@ async def _enqueue(visit: Visit, typed: dict[str, str]) -> Shown:
 def _elsewhere(visit: Visit, typed: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command, the request and the line of Python that enqueue the same."""
     kind, payload, options = typed["kind"], typed.get("payload") or "{}", _options(typed)
-    words = ["forge-jobs", "enqueue", kind, f"--payload={payload}"]
+    words = [f"--payload={payload}"]
     for name, value in options.items():
         words += flag(name, value)
     body: dict[str, Any] = {"kind": kind, "payload": Raw(payload.encode("utf-8", "replace"))}
@@ -143,7 +143,7 @@ def _elsewhere(visit: Visit, typed: Mapping[str, str]) -> tuple[str, ...]:
         for name, value in options.items()
     )
     return (
-        shlex.join(words),
+        command_line("enqueue", kind, options=words),
         curl(visit, "POST", "/jobs", body | {key: plain(each) for key, each in options.items()}),
         f"await operator.enqueue(EnqueueRequest({kind!r}, {payload!r}{said}))",
     )

@@ -1,8 +1,8 @@
 """The page of a limit of concurrency: the keys at which jobs wait, and the jobs of a key."""
 
-import shlex
 from collections.abc import Sequence
 
+from forge_jobs.model.names import command_line
 from forge_jobs.operating.settings.concurrency import ConcurrencyView, PermitJob
 from forge_jobs.web.pages.deeds import CONCURRENCY_DEEDS, allowed
 from forge_jobs.web.pages.frame import Shown, Visit
@@ -18,16 +18,16 @@ async def concurrency_page(visit: Visit) -> Shown:
     key = visit.request.query_params.get("key")
     after = visit.request.query_params.get("after")
     found = await visit.operator.get_concurrency(queue, name, key=key, after=after, limit=_LISTED)
-    command = f"forge-jobs limits show {shlex.quote(queue)} {shlex.quote(name)}"
+    options: tuple[str, ...] = ()
     if key is not None:
-        command += f" --key {shlex.quote(key)}"
+        options = ("--key", key)
     elif after is not None:
-        command += f" --after {shlex.quote(after)}"
+        options = ("--after", after)
     deeds = allowed(visit.actor.access, CONCURRENCY_DEEDS, DEEDS)
     return Shown(
         template="limit.html",
         title=name,
-        commands=(command,),
+        commands=(command_line("limits show", queue, name, options=options),),
         values={
             "limit": found,
             "headline": _headline(found, is_first=after is None),

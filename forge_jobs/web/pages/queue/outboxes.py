@@ -1,8 +1,7 @@
 """The pages of outboxes: those of this database, and those that pods relay into this store."""
 
-import shlex
-
 from forge_jobs.errors import NotFound
+from forge_jobs.model.names import command_line
 from forge_jobs.operating.access import Right
 from forge_jobs.operating.settings.outbox import OutboxRecords
 from forge_jobs.web.pages.deeds import OUTBOX_DEEDS, allowed
@@ -50,7 +49,7 @@ async def outbox_page(visit: Visit) -> Shown:
     return Shown(
         template="outbox.html",
         title=name,
-        commands=(shlex.join(["forge-jobs", "outbox", "list", name]),),
+        commands=(command_line("outbox list", name),),
         values={
             "name": name,
             "headline": f"{name}: {said}",

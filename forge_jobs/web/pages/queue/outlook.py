@@ -1,9 +1,9 @@
 """The form of a queue that says what other numbers would do."""
 
-import shlex
 from typing import Any
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.names import command_line
 from forge_jobs.model.queues import QueueState
 from forge_jobs.web.pages.frame import Visit
 
@@ -34,16 +34,10 @@ async def outlook_of(visit: Visit, state: QueueState) -> dict[str, Any]:
         values["problem"] = error
         return values
     values["wanted"] = workers if workers != most else None
-    values["command"] = shlex.join(
-        [
-            "forge-jobs",
-            "what-if",
-            name,
-            "--max-workers",
-            str(workers),
-            "--arrivals",
-            f"{arrivals:g}",
-        ]
+    values["command"] = command_line(
+        "what-if",
+        name,
+        options=("--max-workers", str(workers), "--arrivals", f"{arrivals:g}"),
     )
     return values
 
