@@ -1,6 +1,7 @@
 """Queue settings, pauses and cool-downs: the first half of ``ConfigStore``."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,13 +12,16 @@ from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import (
     CooldownPolicy,
+    LimitHolders,
     QueueChange,
     QueueSettings,
     QueueState,
+    RateLimit,
     Retention,
 )
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.model.transitions import Cooldown
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import ConfigStore, Storage
 from tests.support.factories import (
     DAY,
     LEASE,
@@ -358,3 +362,53 @@ def test_a_way_back_names_settings_that_get_no_other_value(
 ) -> None:
     with pytest.raises(InvalidInput, match=problem):
         QueueChange(**change)
+
+
+ONE = RateLimit(1)
+RULE = StrikeRule(kind="mail")
+NAMING: dict[str, tuple[str, Callable[[ConfigStore, str], Awaitable[object]]]] = {
+    "ensure_queue": ("name", lambda config, name: config.ensure_queue(name, QueueSettings())),
+    "set_queue": ("name", lambda config, name: config.set_queue(name, QueueChange(max_workers=2))),
+    "ensure_rate_limit": ("scope", lambda config, name: config.ensure_rate_limit(name, ONE)),
+    "set_rate_limit": ("scope", lambda config, name: config.set_rate_limit(name, ONE)),
+    "put_strike": ("name", lambda config, name: config.put_strike(name, RULE, "ada")),
+    "ensure_limits": ("limit", lambda config, name: config.ensure_limits(QUEUE, {name: 1})),
+    "ensure_limits of": ("queue", lambda config, name: config.ensure_limits(name, {"hosts": 1})),
+    "ensure_limits of none": ("queue", lambda config, name: config.ensure_limits(name, {})),
+    "set_limit": ("limit", lambda config, name: config.set_limit(QUEUE, name, 1)),
+    "set_limit of": ("queue", lambda config, name: config.set_limit(name, "hosts", 1)),
+}
+"""By call: what the error calls the name."""
+
+
+NO_NAMES = {"": "is empty", "a,b": "contains a comma", "a\nb": "contains a control character"}
+
+
+@pytest.mark.parametrize("call", NAMING)
+async def test_nothing_is_made_under_a_text_that_is_no_name(storage: Storage, call: str) -> None:
+    field, make = NAMING[call]
+    for name, problem in NO_NAMES.items():
+        with pytest.raises(InvalidInput, match=f"^{field}: {problem}.*; give 1 to 200") as refused:
+            await make(storage.config, name)
+        assert refused.value.field == field
+    config = storage.config
+    made = (await config.queues(), await config.rate_limits(), await config.limits())
+    assert (*made, await config.strikes()) == ([], [], [], [])
+
+
+async def test_nothing_is_deleted_under_a_text_that_is_no_name(storage: Storage) -> None:
+    await storage.config.ensure_limits(QUEUE, {"hosts": 1})
+    for queue, name in (("", "hosts"), (QUEUE, "")):
+        with pytest.raises(NotFound, match=f"queue '{queue}' has no limit '{name}'"):
+            await storage.config.delete_limit(queue, name)
+    for call in (
+        storage.config.delete_queue,
+        storage.config.clear_cooldown,
+        lambda name: storage.config.set_paused(name, True),
+    ):
+        with pytest.raises(NotFound, match="no queue ''"):
+            await call("")
+    assert await storage.config.limit_keys("", "hosts") == []
+    assert await storage.config.limit_holders("", "hosts", "a") == LimitHolders()
+    [left] = await storage.config.limits()
+    assert (left.queue, left.name) == (QUEUE, "hosts")

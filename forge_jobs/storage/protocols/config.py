@@ -31,6 +31,8 @@ class ConfigStore(Protocol):
         """Declare a queue from code. Settings that an operator has set stay as they are.
 
         The whole declaration is kept beside, see :meth:`settings_of_code`.
+
+        :raises InvalidInput: ``name`` is no name
         """
         ...
 
@@ -44,6 +46,8 @@ class ConfigStore(Protocol):
         coordinator.
 
         The settings of ``change.back`` must become the code's again in the same step.
+
+        :raises InvalidInput: ``name`` is no name
         """
         ...
 
@@ -85,6 +89,8 @@ class ConfigStore(Protocol):
         """Declare a bucket from code. A bucket that an operator has set stays as it is.
 
         Another size than before counts like an operator's edit.
+
+        :raises InvalidInput: ``scope`` is no name
         """
         ...
 
@@ -93,6 +99,8 @@ class ConfigStore(Protocol):
 
         Tokens that are missing from the bucket stay missing, rounded up to the smallest step in
         which a token and the gain of a microsecond are both whole.
+
+        :raises InvalidInput: ``scope`` is no name
         """
         ...
 
@@ -184,7 +192,7 @@ class ConfigStore(Protocol):
         """Store a strike, or set one of that name anew. Wakes beats, by which pods read strikes.
 
         :param by: who sets the strike
-        :raises InvalidInput: there are ``MOST_STRIKES`` others
+        :raises InvalidInput: ``name`` is no name, or there are ``MOST_STRIKES`` others
         """
         ...
 
@@ -227,7 +235,8 @@ class ConfigStore(Protocol):
         ``at_most``. At least 100 keys take part in one claim, those with the oldest turns.
 
         :param shares: by name, of limits that have one. None: no limit has
-        :raises InvalidInput: a number below 1, or a share without its limit
+        :raises InvalidInput: a number below 1, a share without its limit, or a queue or limit
+            whose text is no name
         """
         ...
 
@@ -240,7 +249,8 @@ class ConfigStore(Protocol):
         queue, and waiters of the queue must wake. Running jobs stay, also where they are more.
 
         :param share: None: the limit has none from now on
-        :raises InvalidInput: ``at_most`` or ``share`` is below 1
+        :raises InvalidInput: ``at_most`` or ``share`` is below 1, or a text is no name
+            or a limit
         """
         ...
 

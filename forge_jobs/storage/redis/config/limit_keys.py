@@ -9,6 +9,8 @@ async def keys(
     database: Database, queue: str, name: str, after: str | None, limit: int
 ) -> list[LimitKey]:
     """See ``ConfigStore.limit_keys``."""
+    if not queue:
+        return []
     base = database.keys.queue(queue)
     begin = f"[{name}\n" if after is None else f"({name}\n{after}"
     request = request_of("limit_keys", name=name, begin=begin, limit=limit)
@@ -21,6 +23,8 @@ async def keys(
 
 async def holders(database: Database, queue: str, name: str, key: str, limit: int) -> LimitHolders:
     """See ``ConfigStore.limit_holders``."""
+    if not queue:
+        return LimitHolders()
     base = database.keys.queue(queue)
     request = request_of("limit_holders", permit=f"{name}\n{key}", limit=limit)
     found = await database.run_one("limit_holders", base, request, list[list[str]])

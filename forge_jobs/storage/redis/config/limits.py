@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import LimitState, check_limits
 from forge_jobs.storage.deleting import no_limit
 from forge_jobs.storage.redis.base.database import Database
@@ -20,6 +21,7 @@ async def declare(
     by_operator: bool,
 ) -> None:
     """See ``ConfigStore.ensure_limits`` and ``ConfigStore.set_limit``."""
+    check_name("queue", queue)
     check_limits(limits, shares)
     if not limits:
         return
@@ -42,7 +44,7 @@ async def declare(
 async def remove(database: Database, queue: str, name: str) -> None:
     """See ``ConfigStore.delete_limit``."""
     base = database.keys.queue(queue)
-    if not await database.run_one("drop_key_limit", base, [name], bool):
+    if not queue or not await database.run_one("drop_key_limit", base, [name], bool):
         raise no_limit(queue, name)
     await _open(database, base, name)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
 from forge_jobs.storage.buckets import NO_LIMIT, bucket_units, salvaged_limit, unreadable_limit
 from forge_jobs.storage.redis.base.database import Database
@@ -95,6 +96,7 @@ async def remove(database: Database, scope: str) -> None:
 
 async def declare(database: Database, scope: str, limit: RateLimit, *, by_operator: bool) -> None:
     """Declare a bucket from code, or set one by hand."""
+    check_name("scope", scope)
     units = bucket_units(limit)
     request = request_of(
         "set_limit",

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import (
     LimitHolders,
     LimitKey,
@@ -44,6 +45,7 @@ async def _declare(
 
     :param back: names of settings that are the code's again
     """
+    check_name("name", name)
     await note_queues(database, [name])
     base = database.keys.queue(name)
     while True:
@@ -67,7 +69,9 @@ async def _declare(
 
 
 async def _change_known(database: Database, script: str, name: str, request: object) -> QueueState:
-    found = await database.run_one(script, database.keys.queue(name), request, _MaybeRecord)
+    # An empty hash tag is none: keys of such a queue would be on any servers of a cluster.
+    queue = database.keys.queue(name)
+    found = await database.run_one(script, queue, request, _MaybeRecord) if name else []
     if not found:
         raise unknown_queue(name)
     return found[0].state(name)
@@ -115,6 +119,8 @@ class RedisConfigStore:
         return await _change_known(self._database, "clear_cooldown", name, [])
 
     async def delete_queue(self, name: str) -> None:
+        if not name:
+            raise unknown_queue(name)
         base = self._database.keys.queue(name)
         there, jobs, pods = await self._database.run_one(
             "delete_queue", base, [], tuple[bool, int, int]

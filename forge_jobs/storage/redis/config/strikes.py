@@ -2,6 +2,7 @@
 
 from forge_jobs.clock import from_us
 from forge_jobs.model import strikes as rules
+from forge_jobs.model.names import check_name
 from forge_jobs.model.strikes import (
     Strike,
     StrikeRule,
@@ -16,6 +17,7 @@ from forge_jobs.storage.redis.base.scripts import request_of
 
 async def put(database: Database, name: str, rule: StrikeRule, by: str) -> None:
     """See ``ConfigStore.put_strike``."""
+    check_name("name", name)
     request = request_of(
         "put_strike", name=name, rule=strike_text(rule, by), most=rules.MOST_STRIKES
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select, text
 
+from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import LimitState, check_limits
 from forge_jobs.storage.deleting import no_limit
 from forge_jobs.storage.salvage import Fields
@@ -44,6 +45,7 @@ def _reopen(tx: Tx, queue: str, name: str) -> None:
 
 def ensure(tx: Tx, queue: str, wished: Mapping[str, int], shares: Mapping[str, int]) -> None:
     """See ``ConfigStore.ensure_limits``."""
+    check_name("queue", queue)
     check_limits(wished, shares)
     stored = {row.name: row for row in tx.execute(_OF_QUEUE, {"queue": queue})}
     changed = {
@@ -62,6 +64,7 @@ def ensure(tx: Tx, queue: str, wished: Mapping[str, int], shares: Mapping[str, i
 
 def override(tx: Tx, queue: str, name: str, at_most: int, share: int | None) -> None:
     """See ``ConfigStore.set_limit``."""
+    check_name("queue", queue)
     check_limits({name: at_most}, {} if share is None else {name: share})
     _write(tx, queue, {name: (at_most, share)}, is_by_hand=True)
 

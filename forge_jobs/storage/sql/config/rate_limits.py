@@ -25,6 +25,7 @@ from sqlalchemy import Row, bindparam, delete, select, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
 from forge_jobs.storage.buckets import (
     NO_LIMIT,
@@ -116,6 +117,7 @@ def drain(tx: Tx, scope: str) -> None:
 
 def ensure(tx: Tx, scope: str, limit: RateLimit) -> None:
     """Declare a bucket from code."""
+    check_name("scope", scope)
     row = _insert_or_lock(tx, scope, limit, overridden=False)
     if row is not None and not row.overridden:
         _change(tx, row, limit, overridden=False)
@@ -123,6 +125,7 @@ def ensure(tx: Tx, scope: str, limit: RateLimit) -> None:
 
 def override(tx: Tx, scope: str, limit: RateLimit) -> None:
     """Set a bucket by hand."""
+    check_name("scope", scope)
     row = _insert_or_lock(tx, scope, limit, overridden=True)
     if row is not None:
         _change(tx, row, limit, overridden=True)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, bindparam, exists, func, literal, select, update
 
+from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import (
     LimitHolders,
     LimitKey,
@@ -75,6 +76,7 @@ def _read(tx: Tx, name: str) -> QueueState:
 
 
 def _ensure_queue(tx: Tx, name: str, settings: QueueSettings) -> QueueState:
+    check_name("name", name)
     declare_queues(tx, [name], settings)
     before = _locked(tx, name)
     declared = msgspec.structs.asdict(settings)
@@ -85,6 +87,7 @@ def _ensure_queue(tx: Tx, name: str, settings: QueueSettings) -> QueueState:
 
 
 def _set_queue(tx: Tx, name: str, change: QueueChange) -> QueueState:
+    check_name("name", name)
     declare_queues(tx, [name])
     before = _locked(tx, name)
     wished = change.wished

@@ -4,6 +4,7 @@ from sqlalchemy import bindparam, delete, func, select
 
 from forge_jobs.clock import from_us
 from forge_jobs.model import strikes as rules
+from forge_jobs.model.names import check_name
 from forge_jobs.model.strikes import (
     Strike,
     StrikeRule,
@@ -23,6 +24,7 @@ _KEYS = ("name",)
 
 def put(tx: Tx, name: str, rule: StrikeRule, by: str) -> None:
     """See ``ConfigStore.put_strike``."""
+    check_name("name", name)
     if tx.execute(_OTHERS, {"named": name}).scalar_one() >= rules.MOST_STRIKES:
         raise too_many()
     row = {"name": name, "rule": strike_text(rule, by), "at": tx.now}
