@@ -108,7 +108,7 @@ def test_without_a_second_database_the_store_itself_is_looked_at(forge: CommandL
         (("retry", "jobs"), "give ids, or else --all"),
         (("retry", "jobs", "--all", "x"), "give ids, or else --all"),
         (("retry", "jobs", "x"), "ids: "),
-        (("list", "jobs", "--limit", "0"), "limit: is 0; give 1 to 1000"),
+        (("list", "jobs", "--limit", "0"), "'--limit': 0 is not in the range 1<=x<=1000"),
         (("list", "elsewhere"), "has no outbox 'elsewhere' with records"),
         (("list", "a,b"), "name: "),
     ],

@@ -67,7 +67,7 @@ async def test_a_large_family_is_drawn_in_part_and_listed_further(
     assert f"{LISTED - DRAWN}+ more" in graph
     assert f"{LISTED}+ jobs after" in graph
     assert page.count('data-label="on failure"') == LISTED
-    assert f"forge-jobs jobs kin {parent.id} --limit 1000" in page
+    assert f"forge-jobs jobs kin {parent.id} --limit 10000" in page
     assert len(page) < 120_000
 
 

@@ -191,6 +191,7 @@ class ActionCalls(EditCalls):
     ) -> ActionJobs:
         """Jobs that an action has changed or asked for, by id. Known for seven days.
 
+        :param limit: 1 to 1,000
         :raises NotFound: no such action
         """
         record = await self._record(action_id)

@@ -68,7 +68,10 @@ class JobCalls(RecordedCalls):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page:
-        """A page of matching jobs. See ``JobClient.list``."""
+        """A page of matching jobs. See ``JobClient.list``.
+
+        :param limit: 1 to 1,000
+        """
         self.actor.need(Right.READ)
         page = await self.client.list(
             self._within(which or JobFilter()), order=order, cursor=cursor, limit=limit
@@ -194,7 +197,7 @@ class JobCalls(RecordedCalls):
         Relatives in queues that are closed to the actor are left out, and so are removed ones for
         an actor of some queues.
 
-        :param limit: 1 to 1,000 in each direction
+        :param limit: 1 to 10,000 in each direction
         :raises NotFound: there is no such job
         """
         job = await self._job(job_id)
@@ -212,6 +215,7 @@ class JobCalls(RecordedCalls):
     ) -> LogPage:
         """Lines that the handler has logged with ``ctx.log``. See ``JobClient.log``.
 
+        :param limit: 1 to 1,000
         :raises NotFound: there is no such job
         """
         self.actor.need(Right.PAYLOADS)

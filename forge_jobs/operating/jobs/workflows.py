@@ -11,7 +11,7 @@ from forge_jobs.clients.flows.workflows import (
     StepState,
     workflow_state,
 )
-from forge_jobs.errors import DecryptionFailed, KeyMissing, NotFound
+from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing, NotFound
 from forge_jobs.model.edges import MOST_ASKED, Relative
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, check_job_id
@@ -83,8 +83,10 @@ class WorkflowCalls(JobCalls):
 
         :param limit: 1 to 100
         """
+        if not 1 <= limit <= MOST_ASKED:
+            raise InvalidInput("limit", f"is {limit}", f"give 1 to {MOST_ASKED}")
         which = JobFilter(kinds=(WORKFLOW_KIND,))
-        page = await self.list_jobs(which, cursor=cursor, limit=min(limit, MOST_ASKED))
+        page = await self.list_jobs(which, cursor=cursor, limit=limit)
         tallies = await self.storage.jobs.tallies([each.id for each in page.jobs])
         lines = []
         for job in page.jobs:

@@ -5,13 +5,17 @@ import click
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_json, emit_table, talk
 from forge_jobs.config import Deployment
-from forge_jobs.model.edges import MOST_KIN, Relative
+from forge_jobs.model.edges import MOST_OF_ONE, Relative
 
 
 @click.command("kin")
 @click.argument("job_id")
 @click.option(
-    "--limit", type=click.IntRange(1, MOST_KIN), default=100, help="In each direction, at most."
+    "--limit",
+    type=click.IntRange(1, MOST_OF_ONE),
+    default=100,
+    show_default=True,
+    help="In each direction, at most.",
 )
 @json_option
 @deployment_options
@@ -26,7 +30,7 @@ def kin(deployment: Deployment, job_id: str, limit: int, as_json: bool) -> None:
     columns = ["is", "id", "queue", "kind", "status", "edge", "on failure"]
     emit_table(columns, lines, none="No job comes before or after.")
     if found.more_parents or found.more_children:
-        talk(f"There are more. --limit {MOST_KIN} shows the most.")
+        talk(f"There are more. --limit {MOST_OF_ONE} shows the most.")
 
 
 def _line(what: str, each: Relative) -> list[object]:

@@ -46,7 +46,7 @@ def state(deployment: Deployment, as_json: bool) -> None:
 
 @outbox.command("list")
 @click.argument("name")
-@click.option("--limit", default=100, help="So many at most, 1 to 1,000.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @json_option
 @deployment_options
 def list_outbox(deployment: Deployment, name: str, limit: int, as_json: bool) -> None:
