@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.processes import AllocationChange, Pod, PodLease, Slots
+from forge_jobs.model.processes import AllocationChange, ClaimState, Pod, PodLease, Slots
+from forge_jobs.model.queues import QueueChange
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     KIND,
@@ -16,9 +17,13 @@ from tests.support.factories import (
     SECOND,
     a_pod,
     claim_one,
+    done,
     enqueue_one,
+    finish,
     held,
     new_job,
+    register,
+    revive,
 )
 
 pytestmark = pytest.mark.anyio
@@ -112,6 +117,58 @@ async def test_a_queue_that_goes_takes_its_slots_and_leaves_claims_alone(
     assert beat.lease_held
     assert beat.queues.keys() == {QUEUE}
     assert list(beat.claims) == [claimed.claim]
+
+
+@pytest.mark.parametrize("left", [(QUEUE,), ()])
+async def test_a_claim_whose_reply_was_lost_is_known_after_the_queue_has_gone(
+    storage: Storage, left: tuple[str, ...]
+) -> None:
+    pod, lease = await registered(storage, QUEUE, OTHER)
+    await storage.config.set_queue(OTHER, QueueChange(max_workers=2))
+    await grant(storage, lease, OTHER, 2)
+    await enqueue_one(storage, queue=OTHER)
+    listed = await claim_one(storage, lease, queue=OTHER)
+    await storage.jobs.heartbeat(lease, [held(listed)], LEASE)
+    await enqueue_one(storage, queue=OTHER)
+    lost_reply = await claim_one(storage, lease, queue=OTHER)
+
+    assert await storage.procs.change_queues(lease, replace(pod, queues=left), LEASE)
+
+    for _ in range(2):
+        beat = await storage.jobs.heartbeat(lease, [held(listed)], LEASE)
+        assert (beat.lease_held, beat.unknown) == (True, (lost_reply.claim,))
+        assert beat.claims == {listed.claim: ClaimState.HELD}
+        assert beat.queues.keys() == {*left}
+    assert await finish(storage, listed, done())
+    beat = await storage.jobs.heartbeat(lease, [], LEASE)
+    assert beat.unknown == (lost_reply.claim,)
+    assert await storage.jobs.release([lost_reply.claim]) == [True]
+    for _ in range(2):
+        beat = await storage.jobs.heartbeat(lease, [], LEASE)
+        assert (beat.lease_held, beat.unknown) == (True, ())
+        assert beat.queues.keys() == {*left}
+
+
+async def test_a_claim_that_was_revived_is_lost_after_the_queue_has_gone(
+    storage: Storage, clock: ManualClock
+) -> None:
+    pod, lease = await registered(storage, QUEUE, OTHER)
+    await grant(storage, lease, OTHER)
+    await enqueue_one(storage, queue=OTHER)
+    claimed = await claim_one(storage, lease, queue=OTHER)
+    assert await storage.procs.change_queues(lease, replace(pod, queues=(QUEUE,)), LEASE)
+    for _ in range(4):
+        clock.advance(LEASE / 2)
+        await storage.jobs.heartbeat(lease, [], LEASE)
+    assert await revive(storage, claimed)
+    other = await register(storage, queues=(OTHER,))
+    await grant(storage, other, OTHER)
+    await claim_one(storage, other, queue=OTHER)
+
+    beat = await storage.jobs.heartbeat(lease, [held(claimed)], LEASE)
+
+    assert beat.claims == {claimed.claim: ClaimState.LOST}
+    assert (beat.lease_held, beat.unknown) == (True, ())
 
 
 async def test_a_pod_may_declare_no_queue_for_a_while(storage: Storage) -> None:

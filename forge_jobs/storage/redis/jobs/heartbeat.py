@@ -1,13 +1,13 @@
 """The heartbeat of a pod: the pod's own lease first, then the part of each queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
 
 from forge_jobs.clock import duration_us, from_us
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import (
     Beat,
@@ -115,6 +115,8 @@ class Beats:
         self._db = db
         self._declared: tuple[PodLease, str, tuple[str, ...]] | None = None
         """A lease, what its pod has said of itself, and the queues that the pod declares."""
+        self._left: dict[HostId, set[str]] = {}
+        """By pod the queues that the pod has left, and that may hold claims of the pod still."""
         self._goes_in_parts = db.is_cluster
 
     async def heartbeat(
@@ -123,8 +125,11 @@ class Beats:
         """See ``JobStore.heartbeat``."""
         places = by_queue(one.claim for one in claims)
         earlier = await self._earlier(lease, places, claims)
-        beat = _Asked(lease, places, claims, duration_us(lease_for), earlier)
+        left = self._left.setdefault(lease.host_id, set())
+        beat = _Asked(lease, places, claims, duration_us(lease_for), earlier, left)
         heard = await (self._in_parts(beat) if self._goes_in_parts else self._at_once(beat))
+        declared = self._known(lease)
+        self._forget_left(lease, heard)
         return Beat(
             lease_held=heard.lease_held,
             claims={
@@ -143,7 +148,7 @@ class Beats:
             queues={
                 queue: told.told(queue)
                 for queue, answer in heard.answers.items()
-                if queue not in heard.silent
+                if queue in declared and queue not in heard.silent
                 for told in answer.declared
             },
             handovers=any(answer.handovers for answer in heard.answers.values()),
@@ -277,8 +282,24 @@ class Beats:
         """
         if not doc or not self._known(lease) or (self._declared and self._declared[1] == doc):
             return False
+        self._left.setdefault(lease.host_id, set()).update(self._known(lease))
         self._declared = None
         return True
+
+    def _forget_left(self, lease: PodLease, heard: "_Heard") -> None:
+        """Forget queues that the pod declares again, and those that have no claim of the pod.
+
+        A queue that still knows the pod may take one more claim.
+        """
+        left = self._left.get(lease.host_id, set())
+        left.difference_update(self._known(lease))
+        left.difference_update(
+            queue
+            for queue, answer in heard.answers.items()
+            if not answer.unlisted and not answer.declared
+        )
+        if not left:
+            self._left.pop(lease.host_id, None)
 
 
 @dataclass(frozen=True)
@@ -288,6 +309,7 @@ class _Asked:
     :ivar places: the positions of claims, by queue
     :ivar length: of the lease, microseconds
     :ivar earlier: the states of a queue's first claims, from steps before
+    :ivar left: queues that the pod has left, asked for claims that the pod does not list
     """
 
     lease: PodLease
@@ -295,16 +317,19 @@ class _Asked:
     claims: Sequence[HeldClaim]
     length: int
     earlier: Mapping[str, Sequence[str]]
+    left: Set[str]
 
     def parts(self, db: Database, declared: Sequence[str], renewal: int) -> dict[str, object]:
-        """Return the request to each queue that the pod declares or has claims of."""
+        """Return the request to each queue that the pod declares, has left or has claims of."""
         parts: dict[str, object] = {}
-        for queue in dict.fromkeys((*declared, *self.places)):
+        for queue in dict.fromkeys((*declared, *self.left, *self.places)):
             listed, states = self.places.get(queue, ()), self.earlier.get(queue, ())
             told = zip(listed, states, strict=False)
             held = [self.claims[index].claim.job_id for index, state in told if state != "lost"]
             rest = [_listed(self.claims[index]) for index in listed[len(states) :]]
-            renewed = renewal if queue in declared else False
+            # A queue that is left renews nothing, and says whether the pod is still known there.
+            elsewhere = 0 if queue in self.left else False
+            renewed = renewal if queue in declared else elsewhere
             parts[db.keys.queue(queue)] = _request(self.lease, renewed, rest, held)
         return parts
 
