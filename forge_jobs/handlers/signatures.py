@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from forge_jobs.errors import InvalidInput, RegistrationError, UndecodablePayload
 from forge_jobs.handlers.context import JobContext
-from forge_jobs.handlers.injection.annotations import annotations_of, classes_of
+from forge_jobs.handlers.injection.annotations import annotations_of, classes_of, signature_of
 from forge_jobs.handlers.injection.markers import Dependency
 from forge_jobs.handlers.injection.plan import plan_of
 from forge_jobs.handlers.injection.values import DEAD_LETTER, value_of
@@ -248,7 +248,7 @@ def _mismatch(message: str) -> Mismatch:
 
 def _parameters(function: Callable[..., object], name: str) -> list[inspect.Parameter]:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):
         raise RegistrationError(f"{name}: has no signature; wrap it in a function") from None
     for parameter in parameters:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from forge_jobs.errors import RegistrationError, a_type
+from forge_jobs.handlers.injection.annotations import signature_of
 from forge_jobs.handlers.injection.factories import is_shaped
 from forge_jobs.handlers.injection.markers import name_of
 from forge_jobs.handlers.options import AroundEnqueue
@@ -39,7 +40,7 @@ def _one(function: Any, where: str) -> AroundEnqueue:
             "`outcome = yield request`, without a decorator of contextlib"
         )
     try:
-        inspect.signature(function).bind(None)
+        signature_of(function).bind(None)
     except TypeError:
         raise RegistrationError(
             f"{where}: the enqueue_middleware {name} cannot be called with the request alone; "

@@ -1,5 +1,10 @@
-"""Annotations of a function as types, also where the module postpones them."""
+"""Annotations of a function as types, also where the module postpones them, or Python does.
 
+From Python 3.14 on annotations are evaluated when they are read, and ``NameError`` says then that a
+name is imported for type checkers only. ``annotationlib`` gives a ``ForwardRef`` for such a name.
+"""
+
+import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace, UnionType
@@ -33,17 +38,18 @@ def _one_by_one(function: Callable[..., object], name: str) -> Iterator[tuple[st
     """Resolve each annotation alone, so that the error names the parameter, and so that a
     JobContext imported for type checkers only is still recognised."""
     target = inspect.unwrap(function)
-    for parameter, annotation in getattr(target, "__annotations__", {}).items():
+    for parameter, annotation in _written(target).items():
         holder = SimpleNamespace(__annotations__={parameter: annotation})
         try:
             hints = get_type_hints(
                 holder, globalns=getattr(target, "__globals__", {}), include_extras=True
             )
         except Exception as error:
+            text = getattr(annotation, "__forward_arg__", annotation)
             if parameter == "return":
-                yield parameter, annotation
+                yield parameter, text
                 continue
-            if isinstance(annotation, str) and annotation.rpartition(".")[2] == "JobContext":
+            if isinstance(text, str) and text.rpartition(".")[2] == "JobContext":
                 yield parameter, JobContext
                 continue
             raise RegistrationError(
@@ -51,6 +57,28 @@ def _one_by_one(function: Callable[..., object], name: str) -> Iterator[tuple[st
                 " import what it names at run time, at the top of the module"
             ) from None
         yield parameter, hints[parameter]
+
+
+def _written(target: Any) -> dict[str, Any]:
+    """Return the annotations as they are written: types, texts, and references to missing names."""
+    try:
+        return dict(getattr(target, "__annotations__", {}))
+    except NameError:
+        lib = importlib.import_module("annotationlib")
+        return dict(lib.get_annotations(target, format=lib.Format.FORWARDREF))
+
+
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
+    """Return the signature, also where a name of an annotation is not there at run time.
+
+    :raises TypeError: the function has none. Also ``ValueError``
+    """
+    try:
+        return inspect.signature(function)
+    except NameError:
+        lib = importlib.import_module("annotationlib")
+        options: dict[str, Any] = {"annotation_format": lib.Format.FORWARDREF}
+        return inspect.signature(function, **options)
 
 
 def metadata_of(annotation: object) -> tuple[object, ...]:

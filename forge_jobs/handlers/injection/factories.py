@@ -11,6 +11,7 @@ from contextlib import (
 from typing import Any, get_origin
 
 from forge_jobs.errors import RegistrationError
+from forge_jobs.handlers.injection.annotations import signature_of
 
 
 class Factory:
@@ -63,7 +64,7 @@ def parameters_of(function: Callable[..., Any], where: str) -> list[inspect.Para
     :raises RegistrationError: a parameter can only be given by its place
     """
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):
         return []  # a builtin, such as dict
     for parameter in parameters:
