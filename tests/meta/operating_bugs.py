@@ -182,7 +182,7 @@ SHOWN = tuple(
     for name, old, new in (
         (
             "the command of an action is of all jobs",
-            '("--where", meant.value("q"), "--all-matching")',
+            '["--where", meant.value("q"), "--all-matching"]',
             '("--all",)',
         ),
         ("the request of a preview is another one", '"apply_action" if token else', ""),
