@@ -2,7 +2,7 @@
 
 import pytest
 
-from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.edges import WAITING, EdgeState
 from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
@@ -191,6 +191,31 @@ async def test_a_requeued_head_that_was_passed_by_a_release_comes_last(
     assert await claim_due(storage, lease) == []
     await finish(storage, running, done())
     assert await order_of(storage, lease) == [line[2], line[0]]
+
+
+async def test_who_comes_after_a_deleted_last_job_waits_for_the_last_of_those_before(
+    storage: Storage, lease: PodLease
+) -> None:
+    head, passing = await in_line(storage, 2, "stop")
+    assert await run_one(storage, lease, dead()) == head
+    await tell(storage)
+    await storage.jobs.release_held(only(passing))
+    [running] = await claim_due(storage, lease)
+    await storage.jobs.requeue(only(head))  # comes last, so its id is before that of the job ahead
+    [last] = await in_line(storage, 1, "stop")
+    await storage.jobs.cancel(only(head))
+    await tell(storage)
+    await storage.jobs.requeue(only(last))
+    edges = await edges_of(storage, last)
+    assert {each for each, state in edges.items() if state in WAITING} == {head, passing}
+
+    await storage.jobs.delete(only(last))
+
+    [new] = await in_line(storage, 1, "stop")
+    await finish(storage, running, done())
+    assert await claim_due(storage, lease) == [], "the line has stopped at the cancelled job"
+    await storage.jobs.requeue(only(head))
+    assert await order_of(storage, lease) == [head, new]
 
 
 async def test_a_cancelled_job_between_two_that_come_back_makes_no_circle(

@@ -194,6 +194,18 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "            if False:\n",
     ),
     _sql(
+        "the last of several is the one with the highest id",
+        "sequences/lines",
+        "    return max(left or places)\n",
+        "    return max(places)\n",
+    ),
+    _redis(
+        "the last of several is the one with the highest id",
+        "lib/jobs/children/ordering",
+        "comes_after(base, id, { [last] = true })",
+        "id > last",
+    ),
+    _sql(
         "a deleted last job is forgotten with all before",
         "sequences/lines",
         "        kept = [row for row in last if before[row.job_id]]\n",
