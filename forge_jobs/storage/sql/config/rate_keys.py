@@ -19,6 +19,7 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import rate_limits
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.rate_limits import (
+    last_turn_at,
     level_after,
     level_at,
     limit_of,
@@ -146,7 +147,7 @@ def _full(pair: tuple[str, str], limit: RateLimit) -> dict[str, object]:
 
 
 def _as_stored(row: Any, now: int) -> _Bucket:
-    last = number_or(row.last_turn_at, 0)
+    last = last_turn_at(row, now)
     # A level that was written in the future counts from now on.
     is_ahead = number_or(row.updated_at, now + 1) > now
     return _Bucket(row.capacity, row.period_us, level_at(row, now), now, last, is_ahead)

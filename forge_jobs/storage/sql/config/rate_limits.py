@@ -14,7 +14,7 @@ A clock that steps back would stop the leak until the clock has caught up. A lev
 in the future is therefore taken as of now: the bucket is full again one period later at most.
 
 Turns are times: each turn follows the last one after the time in which its tokens come, and never
-before they can be there.
+before they can be there. A last turn of the future is as far away as before.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ _ZERO = timedelta(0)
 _limits = rate_limits.c
 _NOW: Any = bindparam("now")
 _BY_SCOPE = update(rate_limits).where(_limits.scope == bindparam("of"))
-_FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW)
+_FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW, last_turn_at=bindparam("last"))
 _GIVE_TURNS = _BY_SCOPE.values(last_turn_at=bindparam("to"))
 _REMOVE = delete(rate_limits).where(_limits.scope == bindparam("of"))
 _ALL = select(rate_limits)
@@ -62,6 +62,7 @@ class Level(Protocol):
     period_us: int
     level: int
     updated_at: int
+    last_turn_at: int
 
 
 def take(tx: Tx, scope: str, count: int, within: timedelta) -> TokenGrant:
@@ -73,11 +74,10 @@ def take(tx: Tx, scope: str, count: int, within: timedelta) -> TokenGrant:
     surplus = level - (row.capacity - count) * row.period_us
     wait = max(0, rounded_up(surplus, row.capacity))
     if not wait or (within and wait <= min(duration_us(within), furthest_us(size_of(row)))):
-        filled = level + count * row.period_us
-        tx.execute(_FILL, {"of": scope, "to": filled, "now": now})
+        _fill(tx, row, level + count * row.period_us)
         return TokenGrant(True, timedelta(microseconds=wait))
     if number_or(row.updated_at, now + 1) > now:
-        tx.execute(_FILL, {"of": scope, "to": level, "now": now})
+        _fill(tx, row, level)
     return TokenGrant(False, timedelta(microseconds=wait))
 
 
@@ -88,7 +88,9 @@ def take_turns(
     row = _locked_for(tx, scope, counts)
     now, capacity, period_us = tx.now, int(row.capacity), int(row.period_us)
     level, latest = level_at(row, now), now + duration_us(within)
-    last = min(number_or(row.last_turn_at, 0), latest)
+    if number_or(row.updated_at, now + 1) > now:
+        _fill(tx, row, level)
+    last = min(last_turn_at(row, now), latest)
     turns: list[timedelta | None] = []
     for count in counts:
         surplus = max(0, level - (capacity - count) * period_us)
@@ -112,7 +114,12 @@ def drain(tx: Tx, scope: str) -> None:
         raise _unknown(scope)
     # Reserved tokens stay reserved.
     empty = max(row.capacity * row.period_us, level_at(row, tx.now))
-    tx.execute(_FILL, {"of": scope, "to": empty, "now": tx.now})
+    _fill(tx, row, empty)
+
+
+def _fill(tx: Tx, row: Row[Any], level: int) -> None:
+    values = {"to": level, "now": tx.now, "last": last_turn_at(row, tx.now)}
+    tx.execute(_FILL, {"of": row.scope, **values})
 
 
 def ensure(tx: Tx, scope: str, limit: RateLimit) -> None:
@@ -245,6 +252,15 @@ def level_at(row: Level, now: int) -> int:
         return min(level, full)
     left: int = level - elapsed * row.capacity
     return max(0, left)
+
+
+def last_turn_at(row: Level, now: int) -> int:
+    """Return the time of the last turn, 0 for none.
+
+    A clock that was set back has left a row of the future. Then the line is as long as before.
+    """
+    ahead = max(0, number_or(row.updated_at, now) - now)
+    return max(0, number_or(row.last_turn_at, 0) - ahead)
 
 
 def level_after(row: Level, limit: RateLimit, now: int) -> int:

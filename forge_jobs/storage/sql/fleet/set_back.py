@@ -13,7 +13,17 @@ from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of
-from forge_jobs.storage.sql.base.tables import CLAIMED, READY, counters, jobs, leader, pods, queues
+from forge_jobs.storage.sql.base.tables import (
+    CLAIMED,
+    PARKED,
+    READY,
+    STRUCK,
+    counters,
+    jobs,
+    leader,
+    pods,
+    queues,
+)
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import shorten_cooldowns
 from forge_jobs.storage.sql.fleet.noted_beats import bring_back_notes
@@ -59,7 +69,10 @@ _WAS_DUE = or_(
         jobs.c.cause == Cause.RATE_LIMITED.value,
         jobs.c.run_at > _AHEAD + duration_us(LONGEST_TURN),
     ),
-    and_(jobs.c.cause == Cause.ENQUEUED.value, jobs.c.run_at <= jobs.c.enqueued_at),
+    and_(
+        jobs.c.cause.in_((Cause.ENQUEUED.value, Cause.STRUCK.value)),
+        jobs.c.run_at <= jobs.c.enqueued_at,
+    ),
     and_(
         jobs.c.cause.in_(
             (Cause.PARENTS_SETTLED.value, Cause.SUCCEEDED.value, Cause.RESTORED.value)
@@ -73,12 +86,19 @@ _IS_AHEAD = (
     jobs.c.run_at > _AHEAD,
     _WAS_DUE,
 )
+# A limit holds jobs that are due.
+_IS_PARKED_AHEAD = (text(PARKED), jobs.c.run_at > _AHEAD)
+_IS_STRUCK_AHEAD = (text(STRUCK), jobs.c.run_at > _AHEAD, _WAS_DUE)
 # Of one queue and priority, so that the scan enters the index of ready jobs where they begin.
 _JOBS_AHEAD = (
     select(jobs.c.id)
     .where(jobs.c.queue == bindparam("of"), jobs.c.priority == bindparam("level"), *_IS_AHEAD)
     .order_by(jobs.c.run_at, jobs.c.id)
     .limit(bindparam("count"))
+)
+_HELD_AHEAD = tuple(
+    select(jobs.c.id).where(*is_ahead).order_by(jobs.c.run_at, jobs.c.id).limit(bindparam("count"))
+    for is_ahead in (_IS_PARKED_AHEAD, _IS_STRUCK_AHEAD)
 )
 
 
@@ -92,7 +112,10 @@ def _levels() -> Select[Any]:
 _LEVELS = _levels()
 _STILL_AHEAD = (
     select(jobs.c.id, jobs.c.queue, jobs.c.run_at)
-    .where(one_of(jobs.c.id, "ids"), *_IS_AHEAD)
+    .where(
+        one_of(jobs.c.id, "ids"),
+        or_(and_(*_IS_AHEAD), and_(*_IS_PARKED_AHEAD), and_(*_IS_STRUCK_AHEAD)),
+    )
     # The order of every write of many jobs.
     .order_by(jobs.c.id)
     .with_for_update(key_share=True, skip_locked=True)
@@ -125,7 +148,10 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
             values = {"of": queue, "level": level, "now": tx.now, "count": limit - len(found)}
             found += tx.execute(_JOBS_AHEAD, values).scalars()
             if len(found) == limit:
-                break
+                return found
+        for statement in _HELD_AHEAD:
+            values = {"now": tx.now, "count": limit - len(found)}
+            found += tx.execute(statement, values).scalars()
         return found
 
     found = await database.read(find)

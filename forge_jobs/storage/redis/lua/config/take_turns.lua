@@ -27,8 +27,9 @@ local function handle(base, request)
     waits[index] = turn <= latest and turn - now or -1
     last = turn <= latest and turn or last
   end
-  if last ~= bucket.last_turn then
+  if last ~= bucket.last_turn or bucket.updated > now then
     bucket.last_turn = last
+    bucket.level, bucket.updated = bucket.updated > now and level or bucket.level, math.min(bucket.updated, now)
     store_bucket(base, scope, bucket)
   end
   return { 'given', bucket.capacity, waits }

@@ -20,6 +20,12 @@ local function furthest(bucket)
   return math.min(900000000, by_level, by_capacity)
 end
 
+-- Returns the time of the last turn. A clock that was set back has left a bucket of the future: then the line
+-- is as long as before.
+local function last_turn_of(last_turn, updated)
+  return math.max(0, whole(last_turn, 0) - math.max(0, updated - now))
+end
+
 -- nil when there is none, or none that can be read, and which of the two: 'unknown', 'unreadable'.
 local function load_bucket(base, scope)
   local packed = redis.call('HGET', base .. ':limits', scope)
@@ -33,7 +39,7 @@ local function load_bucket(base, scope)
   local capacity, period, token, leak, level, updated, overridden, last_turn = unpack(values)
   local bucket = {
     capacity = capacity, period = period, token = token, leak = leak, level = math.max(0, level),
-    updated = updated, overridden = overridden, last_turn = whole(last_turn, 0),
+    updated = updated, overridden = overridden, last_turn = last_turn_of(last_turn, updated),
   }
   bucket.level = math.min(bucket.level, capacity * token + furthest(bucket) * leak)
   return bucket

@@ -62,7 +62,7 @@ local function load_key_bucket(base, field, limit)
     bucket.level, bucket.is_changed = missing(before, bucket), true
     return bucket
   end
-  before.last_turn = values[7]
+  before.last_turn = last_turn_of(values[7], before.updated)
   return before
 end
 
