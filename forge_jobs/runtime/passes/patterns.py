@@ -33,7 +33,7 @@ class ServedByName(Protocol):
     async def include(self, queues: Mapping[str, QueueSettings | None]) -> None:
         """Serve these queues too, without waiting until the store knows. Not when the pod stops.
 
-        :raises Unavailable: the store did not take the settings
+        :raises Unavailable: the store did not take the settings of a queue. The others are served
         """
         ...
 
@@ -71,10 +71,14 @@ class PatternQueues:
         """Of queues that came by a pattern: the activity, and since when that number has stood."""
 
     async def look_once(self) -> None:
-        """Serve what has appeared, leave what has been empty for long.
+        """Leave what has been empty for long, serve what has appeared.
 
         :raises Unavailable: the store did not answer. The next pass looks again
         """
+        idle = self._idle()
+        for name in set(idle).difference(await self._with_jobs(idle)):
+            self._quiet_since.pop(name, None)
+            self._served.exclude(name)
         known = [each.queue for each in await self._storage.procs.allocations()]
         others = [
             name for name in known if name not in self._served.names and self._pattern_of(name)
@@ -82,10 +86,6 @@ class PatternQueues:
         # Other pods may serve these while they are empty, each for as long as the others.
         if appeared := await self._with_jobs(others):
             await self._served.include({name: self._settings_of(name) for name in appeared})
-        idle = self._idle()
-        for name in set(idle).difference(await self._with_jobs(idle)):
-            self._quiet_since.pop(name, None)
-            self._served.exclude(name)
 
     async def _with_jobs(self, names: Sequence[str]) -> list[str]:
         """Return the queues with jobs that have not ended."""

@@ -24,6 +24,8 @@ from forge_jobs.storage.protocols import Storage
 logger = reporter(__name__)
 
 _LOOK_EVERY = timedelta(milliseconds=100)
+_AT_ONCE = 20
+"""So many queues are declared at once."""
 
 
 class ServedQueues:
@@ -96,14 +98,32 @@ class ServedQueues:
     async def include(self, queues: Mapping[str, QueueSettings | None]) -> None:
         """Serve these queues too, without waiting until the store knows. Not when the pod stops.
 
-        :raises Unavailable: the store did not take the settings, and nothing has changed
+        In portions, so that a cancellation leaves those served that the store has taken.
+
+        :raises Unavailable: the store did not take the settings of a queue. The others are served
         """
+        refusals: list[BaseException] = []
+        names = list(queues)
+        for first in range(0, len(names), _AT_ONCE):
+            part = names[first : first + _AT_ONCE]
+            answers = await asyncio.gather(
+                *(self._settle(name, queues[name]) for name in part), return_exceptions=True
+            )
+            taken = [name for name, answer in zip(part, answers, strict=True) if answer is None]
+            refusals += [answer for answer in answers if answer is not None]
+            self._serve({name: queues[name] for name in taken})
+        if refusals:
+            raise refusals[0]
+
+    async def _settle(self, name: str, settings: QueueSettings | None) -> None:
+        """Declare the settings and limits of a queue."""
         config, limits = self._services.storage.config, self._services.handlers.limits()
-        for name, settings in queues.items():
-            if settings is not None:
-                await config.ensure_queue(name, settings)
-            if limits.at_most:
-                await config.ensure_limits(name, *limits)
+        if settings is not None:
+            await config.ensure_queue(name, settings)
+        if limits.at_most:
+            await config.ensure_limits(name, *limits)
+
+    def _serve(self, queues: Mapping[str, QueueSettings | None]) -> None:
         if self._is_closed:
             return
         new = [name for name in queues if name not in self.loops]
