@@ -127,8 +127,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "tokens: step back refills",
         "rate_limits",
         "config/rate_limits",
-        '{"of": scope, "to": level, "now": now}',
-        '{"of": scope, "to": 0, "now": now}',
+        "        _fill(tx, row, level)\n    return",
+        "        _fill(tx, row, 0)\n    return",
     ),
     _bug(
         "tokens: an edit fills the bucket",

@@ -110,11 +110,11 @@ TURNS = [
         "if last < row.last_turn_at:",
     ),
     _bug(
-        "turns: a line that outlives a clock set back",
+        "turns: a line longer than a caller waits is kept",
         "turns",
         "config/rate_limits",
-        "last = min(number_or(row.last_turn_at, 0), latest)",
-        "last = number_or(row.last_turn_at, 0)",
+        "last = min(last_turn_at(row, now), latest)",
+        "last = last_turn_at(row, now)",
     ),
     _bug(
         "turns: a line that outlives the size of its bucket",

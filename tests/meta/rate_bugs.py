@@ -6,6 +6,7 @@ _SUITE = "tests/conformance/test_rate_keys.py::test_"
 _RUNTIME = "tests/runtime/test_declared_rates.py::test_"
 _UNIT = "tests/unit/test_handlers_rates.py::test_"
 _TOKENS = "tests/conformance/test_reserved_tokens.py::test_"
+_LINES = "tests/conformance/test_set_back_holds.py::test_"
 _LUA = "storage/redis/lua/config/take_or_turn.lua"
 
 
@@ -39,6 +40,21 @@ RATE_BUGS = [
         f"{_RUNTIME}an_operators_size_holds_and_a_deleted_limit_is_declared_again",
     ),
     _bug(
+        "rate: turns of a clock that was ahead stay far away",
+        "storage/sql/config/rate_limits",
+        "    ahead = max(0, number_or(row.updated_at, now) - now)\n",
+        "    ahead = 0\n",
+        f"{_LINES}a_line_of_jobs_at_a_rate_limit_is_no_longer_than_before",
+    ),
+    _bug(
+        "rate: on Redis turns of a clock that was ahead stay far away",
+        "storage/redis/lua/lib/config/buckets.lua",
+        "whole(last_turn, 0) - math.max(0, updated - now)",
+        "whole(last_turn, 0)",
+        f"{_LINES}a_line_of_a_named_rate_limit_is_no_longer_than_before",
+        "redis",
+    ),
+    _bug(
         "rate: what is dropped takes a place among the turns",
         "storage/sql/config/rate_keys",
         "        if ask.waits:\n",
@@ -55,8 +71,8 @@ RATE_BUGS = [
     _bug(
         "tokens: a reservation is not written",
         "storage/sql/config/rate_limits",
-        "        filled = level + count * row.period_us\n",
-        "        filled = level + (0 if wait else count) * row.period_us\n",
+        "        _fill(tx, row, level + count * row.period_us)\n",
+        "        _fill(tx, row, level + (0 if wait else count) * row.period_us)\n",
         f"{_TOKENS}tokens_that_come_in_time_are_reserved_in_the_order_of_the_calls",
     ),
     _bug(

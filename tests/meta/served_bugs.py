@@ -94,4 +94,11 @@ SERVED_BUGS: tuple[Bug, ...] = (
         "",
         f"{_LATER}a_queue_that_is_added_runs_its_jobs",
     ),
+    in_runtime(
+        "served: a queue that the store refuses keeps the others waiting",
+        "pod/served",
+        "            self._serve({name: queues[name] for name in taken})\n",
+        "            self._serve({name: queues[name] for name in taken if not refusals})\n",
+        "many_queues_by_pattern.py::test_a_queue_that_the_store_refuses_keeps_no_other_waiting",
+    ),
 )
