@@ -98,6 +98,21 @@ async def test_a_pattern_that_was_given_for_a_queue_is_told(
     assert "FORGE_QUEUE_PATTERNS" in record.message
 
 
+async def test_a_pattern_that_is_given_to_a_running_pod_as_a_queue_is_told_once(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry()
+    handlers.register(lambda: None, "work", queue="mail")
+    runtime = QueueRuntime(storage, handlers, settings=quick_settings())
+    async with runtime.with_queues("mail").start() as handle:
+        for _ in range(2):
+            await handle.add_queue("tenant-*")
+        assert "tenant-*" in handle.queues
+    [record] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "named 'tenant-*', and no other whose name matches" in record.message
+    assert "with_patterns" in record.message
+
+
 async def test_a_pod_with_a_pattern_expects_requests_that_name_their_queue(
     storage: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ from forge_jobs.model.queues import QueueSettings
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.heartbeat.declaration import Declaration
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
-from forge_jobs.runtime.pod.startup import RuntimePlan, declare
+from forge_jobs.runtime.pod.startup import RuntimePlan, declare, warn_of_patterns
 from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
 from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.services import PodServices
@@ -92,6 +92,8 @@ class ServedQueues:
             await asyncio.wait([leaving])
         await self.include({name: settings})
         self._refuse_when_closed()
+        if name not in self._named:
+            warn_of_patterns([name])
         self._named.add(name)
         await self._until_known(name, is_there=True)
 

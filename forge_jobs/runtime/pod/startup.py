@@ -99,7 +99,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
     """
     _check_pool(plan)
     _check_handlers(plan)
-    _check_names(plan)
+    warn_of_patterns(plan.queues)
     await _patiently(plan, lambda: declare(plan, plan.storage))
     queues = await _patiently(plan, plan.storage.config.queues)
     asked_at = plan.clock.elapsed()
@@ -229,9 +229,9 @@ def _check_handlers(plan: RuntimePlan) -> None:
         )
 
 
-def _check_names(plan: RuntimePlan) -> None:
+def warn_of_patterns(names: Iterable[str]) -> None:
     """Warn of queues whose names look like patterns. They are names like others."""
-    for name in plan.queues:
+    for name in names:
         if "*" in name:
             logger.warning(
                 "this pod serves a queue that is named %r, and no other whose name matches: for "
