@@ -133,6 +133,14 @@ def test_a_schedule_is_added_changed_paused_triggered_and_deleted(forge: Command
     changed = forge.json("cron", "set", "nightly", "--expression", "@every 90s", "--tag", "t")
     assert changed["spec"] == added["spec"] | {"expression": "@every 90s", "tags": ["t"]}
 
+    assert added["spec"]["sequence"] is None
+    for key, line in (("-all", {"key": "-all", "on_failure": "wait"}), ("", None)):
+        changed = forge.json("cron", "set", "nightly", "--sequence-key", key)
+        assert changed["spec"]["sequence"] == line
+    assert "sequence_key: contains a comma" in forge.refuse(
+        "cron", "set", "nightly", "--sequence-key", "a,b"
+    )
+
     forge("cron", "pause", "nightly")
     [paused] = forge.json("cron", "list")["schedules"]
     assert (paused["standing"], paused["next_at"]) == ("paused", None)

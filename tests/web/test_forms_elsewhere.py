@@ -167,7 +167,7 @@ def lines_of(text: str) -> list[str]:
                 "expression": "@hourly",
             },
         ),
-        (NIGHTLY, {"timeout": "", "tags": "", "queue": "none"}),
+        (NIGHTLY, {"timeout": "", "tags": "", "queue": "none", "sequence_key": "-it's"}),
         (
             EDIT,
             {

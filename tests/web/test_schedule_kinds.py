@@ -19,6 +19,8 @@ from forge_jobs.privacy.secrets import ORIGIN, SECRETS
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.web.conftest import ADA
+from tests.web.test_kinds import fields
+from tests.web.test_pages import page
 
 pytestmark = pytest.mark.anyio
 
@@ -209,3 +211,52 @@ async def test_an_edit_keeps_the_order_or_follows_the_payload(
     [stored] = await in_lines.cron.schedules()
     assert stored.spec.sequence not in (None, Line("all", "wait"))
     assert stored.spec.limit_name == "card.charge"
+
+
+async def test_an_operator_sets_the_key_of_the_sequence_and_the_rule_stays(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("card.charge", sequence=Sequence("{order}", on_failure="skip"))
+    async def charge(order: int, pin: str) -> None: ...
+
+    await storage.procs.publish_kinds(published(handlers))
+    made = await caller.put(PLAN, json=GIVEN | {"sequence_key": "cards"})
+    assert made.json()["spec"]["sequence"] == {"key": "cards", "on_failure": "skip"}
+
+    for change, line in (
+        ({"sequence_key": "all"}, Line("all", "skip")),
+        ({"expression": "@hourly"}, Line("all", "skip")),
+        ({"sequence_key": "both", "payload": {"order": 2, "pin": ""}}, Line("both", "skip")),
+        ({"sequence_key": ""}, None),
+        ({"expression": "@daily"}, None),
+        ({"sequence_key": "again"}, Line("again", "skip")),
+        ({"payload": {"order": 3, "pin": ""}}, Line("3", "skip")),
+    ):
+        changed = await caller.patch(PLAN, json=change)
+        assert changed.status_code == 200, changed.text
+        [stored] = await storage.cron.schedules()
+        assert stored.spec.sequence == line, change
+    fired = (await caller.post(f"{PLAN}/trigger")).json()["job_id"]
+    body = {"kind": "card.charge", "payload": {"order": 3, "pin": ""}}
+    behind = (await caller.post("/api/v1/jobs", json=body)).json()["job_id"]
+    assert await storage.jobs.parents([behind]) == {behind: (fired,)}
+    refused = await caller.patch(PLAN, json={"sequence_key": "a,b"})
+    assert (refused.status_code, refused.json()["field"]) == (400, "sequence_key")
+
+
+async def test_the_form_of_a_schedule_shows_and_sets_the_key_of_the_sequence(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    await caller.put(PLAN, json=GIVEN | {"kind": "mail.send", "sequence_key": "a <b>"})
+    assert "a &lt;b&gt;, behind a dead job others wait" in await page(caller, "/cron/nightly")
+    typed = fields(await page(caller, "/cron/nightly/edit"))
+    assert typed["sequence_key"] == "a <b>"
+    for key, line in (("cards", Line("cards", "wait")), ("", None)):
+        form = typed | {"sequence_key": key}
+        assert "<h1>Done</h1>" in (await caller.post("/cron/nightly/edit", data=form)).text
+        [stored] = await storage.cron.schedules()
+        assert stored.spec.sequence == line
+        typed = fields(await page(caller, "/cron/nightly/edit"))
+    assert "Sequence</dt>" not in await page(caller, "/cron/nightly")

@@ -76,6 +76,7 @@ _SPEC_OPTIONS = (
     click.option("--max-attempts", type=ATTEMPTS, help="A number, or 'unlimited'."),
     click.option("--timeout", type=DURATION_OR_NONE, help="Limit of one run, or none."),
     click.option("--tag", "tags", multiple=True, help="All tags, one by one. An empty one: none."),
+    click.option("--sequence-key", metavar="KEY", help="Jobs of KEY run in order. Empty: none."),
 )
 
 

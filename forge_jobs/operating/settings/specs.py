@@ -25,6 +25,8 @@ class ScheduleEdit(Struct, frozen=True, kw_only=True):
     :param payload: JSON text of an object, or such an object
     :param max_attempts: None: without a bound
     :param timeout: None: without a bound
+    :param sequence_key: of the sequence of the jobs, in place of the key that the kind makes of the
+        payload. "": none. The rule for a failing head stays, or is as the kind says
     """
 
     kind: str | UnsetType = UNSET
@@ -40,6 +42,7 @@ class ScheduleEdit(Struct, frozen=True, kw_only=True):
     max_attempts: int | UnsetType | None = UNSET
     timeout: timedelta | UnsetType | None = UNSET
     tags: tuple[str, ...] | UnsetType = UNSET
+    sequence_key: str | UnsetType = UNSET
 
     @property
     def given(self) -> dict[str, Any]:
@@ -94,7 +97,7 @@ def edited_spec(
             )
         kept = spec_of(UNKNOWN, **(parts | {"payload": "{}"}))
         kept = structs.replace(kept, payload=stored.payload, metadata=stored.metadata)
-        return _in_line_of(stored, kept)
+        return _in_line_of(stored, kept, given)
     if "payload" in given:
         text = spec_of(UNKNOWN, **parts).payload
         before = "{}" if was_encrypted else stored.payload
@@ -105,7 +108,7 @@ def edited_spec(
             raise needs_key()
     spec = spec_of(known, **parts)
     if not is_moved and ("payload" not in given or known is UNKNOWN):
-        spec = _in_line_of(stored, spec)
+        spec = _in_line_of(stored, spec, given)
     made = json.decode(spec.metadata, type=dict[str, str])
     secret = dict.fromkeys((*paths_in(metadata), *paths_in(made)))
     if secret:
@@ -114,6 +117,13 @@ def edited_spec(
     return spec
 
 
-def _in_line_of(stored: ScheduleSpec, spec: ScheduleSpec) -> ScheduleSpec:
-    """Return the spec with the limit and the sequence of the stored one."""
-    return structs.replace(spec, **{field: getattr(stored, field) for field in _LINES})
+def _in_line_of(stored: ScheduleSpec, spec: ScheduleSpec, given: Mapping[str, Any]) -> ScheduleSpec:
+    """Return the spec with the limit and the sequence of the stored one. A given key stays, with
+    the rule of the stored one."""
+    before, line = stored.sequence, stored.sequence
+    if "sequence_key" in given:
+        line = spec.sequence
+        if line is not None and before is not None:
+            line = structs.replace(before, key=line.key)
+    kept = {field: getattr(stored, field) for field in _LINES}
+    return structs.replace(spec, **(kept | {"sequence": line}))

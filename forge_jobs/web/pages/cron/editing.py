@@ -99,6 +99,12 @@ def _fields(each: ScheduleView, *, is_whole: bool) -> list[Field]:
         ),
         Field(name="tags", label="Tags", text=", ".join(spec.tags), hint="With commas between."),
         Field(
+            name="sequence_key",
+            label="Sequence key",
+            text="" if spec.sequence is None else spec.sequence.key,
+            hint="Jobs of a key run one after the other. Empty for none.",
+        ),
+        Field(
             name="jitter",
             label="Jitter",
             text=format_duration(spec.jitter),
@@ -154,6 +160,7 @@ _READERS: Mapping[str, Any] = {
     "max_attempts": READERS["max_attempts"],
     "timeout": READERS["timeout"],
     "tags": READERS["tags"],
+    "sequence_key": str,
     "jitter": lambda text: length_in(text or "0s", "jitter"),
     "catch_up": lambda text: _choice("catch_up", _CATCH_UP, text),
     "window": lambda text: length_in(text, "window"),
