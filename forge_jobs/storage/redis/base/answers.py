@@ -41,7 +41,9 @@ class Decoder(Generic[T]):
         """The answer."""
         try:
             return self._strict.decode(packed)
-        except UnicodeDecodeError:
+        except msgspec.ValidationError:
+            raise
+        except (UnicodeDecodeError, msgspec.DecodeError):  # The latter from msgspec 0.23 on.
             value, _ = _read(bytes(packed), 0)
             return self._strict.decode(_encode(value))
 
