@@ -129,7 +129,7 @@ _SPOILT_RECORDS = [
     _of_a_record(
         "redis: bytes that are no character refuse a whole answer",
         f"{_REDIS}base/answers.py",
-        "except UnicodeDecodeError:",
+        "except (UnicodeDecodeError, msgspec.DecodeError):",
         "except ZeroDivisionError:",
         "redis",
     ),
