@@ -11,7 +11,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import LimitState
@@ -113,6 +113,16 @@ async def test_a_job_that_comes_while_its_key_is_full_waits(
     ]
 
 
+async def test_a_job_that_came_before_its_key_was_full_waits_too(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    ids = {await store(storage, "a") for _ in range(2)}
+    [first] = await claim(storage, lease, limit=1)
+    assert not await claim(storage, lease, limit=1)
+    assert ids_of(await exchanged(storage, lease, first)) == [*ids - {first.claim.job_id}]
+
+
 async def test_jobs_of_a_key_start_in_the_order_of_the_queue(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:
@@ -206,6 +216,18 @@ async def test_the_exchange_that_ends_a_job_claims_the_next_one(
         claims = await exchanged(storage, lease, claims[0])
     assert len(claims) == 1
     assert not await exchanged(storage, lease, claims[0])
+
+
+async def test_the_exchange_that_ends_a_job_claims_the_next_one_before_those_behind(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    ids = [await store(storage, "a") for _ in range(2)]
+    [first] = await claim(storage, lease, limit=2)
+    clock.advance(MICROSECOND)
+    behind = [await store(storage, key) for key in ("b", "c")]
+    claims = await exchanged(storage, lease, first)
+    assert {*ids_of(claims)} == {*ids, behind[0]} - {first.claim.job_id}
 
 
 @pytest.mark.parametrize("verb", ["cancel", "delete", "edit"])
@@ -407,6 +429,26 @@ async def test_a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold(
     assert len(answers) > 1
     last = await storage.jobs.exchange(QUEUE, [], demand, lease)
     assert (last.claimed, last.goes_on) == ((), False)
+
+
+async def test_a_claim_of_very_many_keys_with_room_leaves_none_without_saying_so(
+    storage: Storage, lease: PodLease
+) -> None:
+    many = 600
+    await storage.config.ensure_limits(QUEUE, {NAME: 1})
+    jobs = [new_job(limit_name=NAME, limit_key=f"k{n}") for n in range(many)]
+    await storage.jobs.enqueue(jobs)
+    first = await claim(storage, lease, limit=many)
+    await storage.jobs.enqueue([structs.replace(job, id=new_job_id()) for job in jobs])
+    await storage.jobs.finalize([Finalization(each.claim, done()) for each in first])
+    wanted = Demand(worker_ids=(), limit=many, kinds=frozenset({KIND}))
+    second: list[ClaimedJob] = []
+    while len(second) < many:
+        answer = await storage.jobs.exchange(QUEUE, [], wanted, lease)
+        assert answer.claimed
+        second += answer.claimed
+        assert len(second) == many or answer.next_due_in == timedelta(0)
+    assert (await storage.jobs.exchange(QUEUE, [], wanted, lease)).next_due_in is None
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -7,13 +7,15 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Hold
+from forge_jobs.model.jobs import Hold, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config.limits import lock_name
+from forge_jobs.storage.sql.postgres.short import claims
 from tests.support.factories import (
     KIND,
     QUEUE,
@@ -88,7 +90,7 @@ async def test_an_exchange_within_limits_is_one_message(
             and each not in {"BEGIN", "ROLLBACK"}  # a transaction of ours begins otherwise
         ]
         # No process can be frozen between the lock, the claims and the commit.
-        assert "forge_claim_within_limits(" in text
+        assert "forge_claim_of_limits(" in text
         assert all(exchange.settled)
         claimed = exchange.claimed
     assert len(claimed) == 1
@@ -110,7 +112,7 @@ async def test_no_transaction_of_several_messages_has_the_lock_of_a_queue(
     steps = 0
     for text in asked:
         is_open = text != "COMMIT" and (is_open or "BEGIN ISOLATION" in text)
-        if "forge_claim_within_limits(" in text or "pg_advisory_xact_lock(" in text:
+        if "forge_claim_of_limits(" in text or "pg_advisory_xact_lock(" in text:
             assert not is_open
             steps += 1
     assert steps == 2
@@ -147,7 +149,7 @@ async def test_jobs_of_kinds_of_other_pods_are_passed_over(
     assert {jobs[each].hold for each in others} == {None}
 
 
-async def test_a_claim_waits_for_one_that_has_the_lock_for_long(
+async def test_a_claim_waits_for_one_that_has_the_lock(
     store: Storage, lease: PodLease, url: str
 ) -> None:
     await add(store, "a")
@@ -224,3 +226,55 @@ async def test_jobs_that_went_on_hold_are_passed_once_a_while(
             assert len((await other.jobs.exchange(QUEUE, [], demand(1), lease)).claimed) == 1
     first, *others = (each.blocks for each in found[-3:])
     assert max(others) < first / 2
+
+
+async def test_claims_within_limits_pass_dead_entries_once_a_while(
+    store: Storage, lease: PodLease
+) -> None:
+    await store.config.set_limit(QUEUE, NAME, 100_000)
+    for number in range(6):
+        await store.jobs.enqueue([_of(f"{number}") for _ in range(1_000)])
+    await claim(store, lease, limit=4_000)
+    async with touched(store) as found:
+        for _ in range(4):
+            assert len((await store.jobs.exchange(QUEUE, [], demand(1), lease)).claimed) == 1
+    first, *others = (each.blocks for each in found[-4:])
+    assert max(others) < first / 2
+
+
+async def test_a_claim_behind_dead_entries_that_comes_short_looks_at_all_jobs(
+    store: Storage, lease: PodLease
+) -> None:
+    await store.config.set_limit(QUEUE, NAME, 100_000)
+    for number in range(6):
+        await store.jobs.enqueue([_of(f"{number}") for _ in range(1_000)])
+    while len(await claim(store, lease, limit=900)) == 900:
+        pass
+    await store.jobs.enqueue([_of("a"), _of("b")])
+    assert len((await store.jobs.exchange(QUEUE, [], demand(1), lease)).claimed) == 1
+    before = await add(store, "c", priority=-1)
+    answer = await store.jobs.exchange(QUEUE, [], demand(3), lease)
+    assert len(answer.claimed) == 2
+    assert before in {each.claim.job_id for each in answer.claimed}
+
+
+async def test_jobs_that_a_failing_script_skips_are_due_at_once(
+    store: Storage, lease: PodLease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first job is of a kind of other pods, so the claim goes on in a script."""
+    await enqueue_one(store, kind=OTHER)
+    mine = {await enqueue_one(store) for _ in range(2)}
+    with monkeypatch.context() as patch:
+
+        def refused(*_: object, **__: object) -> None:
+            raise Unavailable("the server has gone")
+
+        patch.setattr(claims, "claim", refused)
+        answer = await store.jobs.exchange(QUEUE, [], demand(2), lease)
+    assert (len(answer.claimed), answer.next_due_in) == (1, timedelta(0))
+    again = await store.jobs.exchange(QUEUE, [], demand(2), lease)
+    assert {each.claim.job_id for each in (*answer.claimed, *again.claimed)} == mine
+
+
+def _of(key: str) -> NewJob:
+    return new_job(limit_name=NAME, limit_key=key)

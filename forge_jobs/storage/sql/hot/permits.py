@@ -8,7 +8,7 @@ the key ready as there is room, in the order of the queue. An opening stays whil
 and jobs on hold. So a job that was made ready may go without a claim, and keeps no other waiting.
 
 SQLite has one writer. So an end in the transaction of a claim needs no opening: the claim gets the
-key from the end. On Postgres the function ``forge_claim_within_limits`` does the same.
+key from the end. On Postgres the function ``forge_claim_of_limits`` does the same.
 """
 
 from collections import defaultdict

@@ -6,7 +6,7 @@ makes a new opening, the last one. So a key with a hundred thousand jobs on hold
 the others. Turns come second: a key comes first that has the fewest jobs in progress in proportion
 to the share. Nothing has to be given back, and a pod without work always finds the jobs on hold.
 
-PostgreSQL has the same in the function ``forge_claim_within_limits``.
+PostgreSQL has the same in the function ``forge_claim_of_limits``.
 """
 
 from collections import defaultdict

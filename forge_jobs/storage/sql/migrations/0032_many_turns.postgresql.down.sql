@@ -1,3 +1,7 @@
+DROP FUNCTION IF EXISTS forge_claim_of_limits_anywhere;
+
+DROP FUNCTION IF EXISTS forge_claim_of_limits;
+
 -- The jobs on hold whose turn it is, of keys of limits with a share. All due jobs of such limits go on hold, and
 -- an opening is the turn of a key: see hot/turns.py, which does the same on SQLite.
 --   ids, levels, times: at most as many as wanted, the first one first, each with its priority and its turn

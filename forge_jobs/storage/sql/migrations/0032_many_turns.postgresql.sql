@@ -1,5 +1,6 @@
 -- works-from: 1
--- A claim looks at fewer keys that take turns, and says when there are more of them.
+-- A claim looks at fewer keys that take turns, and says when there are more of them. Claims within limits begin
+-- behind dead entries, as others do, and give the columns of a job, not the row.
 
 -- The jobs on hold whose turn it is, of keys of limits with a share. All due jobs of such limits go on hold, and
 -- an opening is the turn of a key: see hot/turns.py, which does the same on SQLite.
@@ -178,4 +179,225 @@ BEGIN
         JOIN forge_jobs AS one ON one.id = listed.id
         WHERE listed.id = ANY (locked)
     ) AS one;
+END $$;
+
+-- As forge_claim_within_limits, which programs before this migration call, and in addition:
+--   from_level, from_time: where claims begin that need not decide about each job, see claim_cursors.py
+--   is_clear:              such a claim
+-- Returns the claimed jobs, without the claim in attempt, and a row without a job. Behind that another one, when
+-- fewer were claimed than asked for:
+--   is_cut, goes_on:       openings are left, and some were read
+--   next_due:              microseconds until the next job is due
+CREATE OR REPLACE FUNCTION forge_claim_of_limits(
+    of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
+    known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint,
+    from_level int, from_time bigint
+) RETURNS TABLE (
+    is_cut boolean, goes_on boolean, wakes boolean, is_limited boolean, is_clear boolean, unknown text[],
+    next_due bigint, id text, queue text, kind text, payload text, cause text, priority int, run_at bigint,
+    enqueued_at bigint, timeout_us bigint, attempt int, max_attempts int, crashes int, snoozes int,
+    snoozed_at bigint, rate_limit text, token bigint, cancel_requested boolean, tags text, metadata text,
+    trace text, schedule text, keep_result boolean
+)
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_column
+DECLARE
+    is_locked boolean;
+    rows int := 0;
+    -- The first opening, and the first one that a claim which decides about each job leaves to the next.
+    first_opening bigint;
+    unread bigint;
+BEGIN
+    IF most > 0 THEN
+        -- Each statement after this one sees all that earlier claims of the queue have written.
+        -- An expression, because a statement would take longer than the lock.
+        is_locked := pg_advisory_xact_lock(queue_lock) IS NOT NULL;
+    END IF;
+    IF most > 0 AND NOT by_kind THEN
+        RETURN QUERY
+        WITH RECURSIVE gate AS MATERIALIZED (
+            SELECT EXISTS (SELECT FROM forge_jobs WHERE queue = of_queue AND hold = 'limit') AS is_waiting
+            FROM forge_pods AS pod
+            JOIN forge_slots AS slot ON slot.host_id = pod.host_id AND slot.epoch = pod.epoch
+            JOIN forge_queues AS queue ON queue.name = slot.queue
+            WHERE slot.queue = of_queue AND pod.host_id = of_host AND pod.epoch = of_epoch
+                AND pod.lease_until > at_time AND NOT queue.paused
+                AND (queue.cooldown_until IS NULL OR queue.cooldown_until <= at_time)
+                AND NOT EXISTS (SELECT FROM forge_openings WHERE queue = of_queue)
+        ), levels AS (
+            (
+                SELECT priority, run_at FROM forge_jobs
+                WHERE queue = of_queue AND (priority, run_at) >= (from_level, from_time)
+                    AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority, run_at LIMIT 1
+            )
+            UNION ALL
+            SELECT next.* FROM levels CROSS JOIN LATERAL (
+                SELECT priority, run_at FROM forge_jobs
+                WHERE queue = of_queue AND priority > levels.priority
+                    AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority, run_at LIMIT 1
+            ) AS next
+        ), met AS MATERIALIZED (
+            SELECT due.*, row_number() OVER () AS place FROM (
+                SELECT due.* FROM levels CROSS JOIN LATERAL (
+                    SELECT id, kind, crashes, octet_length(payload) AS size, limit_name, limit_key FROM forge_jobs
+                    WHERE queue = of_queue AND priority = levels.priority
+                        AND run_at >= levels.run_at AND run_at <= at_time
+                        AND status IN ('pending', 'failed') AND hold IS NULL
+                        AND (expires_at IS NULL OR expires_at > at_time)
+                    ORDER BY run_at, id
+                    LIMIT most
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS due
+                WHERE EXISTS (SELECT FROM gate)
+                LIMIT most
+            ) AS due
+        ), of_keys AS MATERIALIZED (
+            SELECT count(*) > 0 AS are_any, coalesce(bool_and(
+                bound.share IS NULL AND bound.at_most >= wanted.jobs + (
+                    SELECT count(*) FROM forge_jobs AS running
+                    WHERE running.queue = of_queue AND running.limit_name = wanted.limit_name
+                        AND running.limit_key = wanted.limit_key
+                        AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
+                )
+            ), true) AS are_free
+            FROM (
+                SELECT limit_name, limit_key, count(*) AS jobs FROM met
+                WHERE limit_name IS NOT NULL GROUP BY limit_name, limit_key
+            ) AS wanted
+            JOIN forge_limits AS bound ON bound.queue = of_queue AND bound.name = wanted.limit_name
+        ), clear AS MATERIALIZED (
+            SELECT are_any FROM gate, of_keys
+            WHERE are_free AND (
+                SELECT coalesce(bool_and(crashes = 0 AND kind = ANY (known)) AND sum(size) <= most_bytes, true)
+                    AND (count(*) = most OR from_level = -2147483648)
+                FROM met
+            ) AND NOT (is_waiting AND EXISTS (
+                SELECT FROM (
+                    SELECT limit_name AS name, limit_key AS key FROM met
+                    UNION ALL
+                    SELECT name, key FROM unnest(freed_names, freed_keys) AS freed (name, key)
+                ) AS one
+                WHERE (
+                    SELECT true FROM forge_jobs AS held
+                    WHERE held.queue = of_queue AND held.limit_name = one.name
+                        AND held.limit_key = one.key AND held.hold = 'limit'
+                    ORDER BY priority, run_at, id LIMIT 1
+                )
+            ))
+        )
+        UPDATE forge_jobs AS one
+        SET status = 'in_progress', attempt = least(one.attempt, 2147483646) + 1,
+            token = greatest(one.token + 1, at_time), host_id = of_host, worker_id = coalesce(workers[met.place], ''),
+            claimed_at = at_time, heartbeat_at = at_time, started_at = NULL, finished_at = NULL
+        FROM met
+        WHERE one.id = met.id AND EXISTS (SELECT FROM clear)
+        RETURNING NULL::boolean, NULL::boolean, NULL::boolean, (SELECT are_any FROM clear), NULL::boolean,
+            NULL::text[], NULL::bigint,
+            one.id, one.queue, one.kind, one.payload, one.cause, one.priority, one.run_at, one.enqueued_at,
+            one.timeout_us, one.attempt - 1, one.max_attempts, one.crashes, one.snoozes, one.snoozed_at,
+            one.rate_limit, one.token, one.cancel_requested, one.tags, one.metadata, one.trace, one.schedule,
+            one.keep_result;
+        GET DIAGNOSTICS rows = ROW_COUNT;
+        is_clear := rows > 0;
+        IF NOT is_clear THEN
+            -- In an idle queue there is nothing to decide about.
+            is_clear := NOT EXISTS (SELECT FROM forge_openings WHERE queue = of_queue)
+                AND NOT EXISTS (SELECT FROM forge_jobs WHERE queue = of_queue AND hold = 'limit')
+                AND NOT EXISTS (
+                    SELECT FROM forge_jobs
+                    WHERE queue = of_queue AND status IN ('pending', 'failed') AND hold IS NULL
+                );
+        END IF;
+        IF is_clear THEN
+            is_cut := false;
+            goes_on := false;
+            wakes := false;
+            is_limited := coalesce(cardinality(freed_names), 0) > 0;
+            unknown := '{}';
+            RETURN NEXT;
+            rows := rows + 1;
+        END IF;
+    END IF;
+    IF rows = 0 AND most > 0 THEN
+        SELECT min(id), max(id) FILTER (WHERE place > 500) INTO first_opening, unread FROM (
+            SELECT id, row_number() OVER (ORDER BY id) AS place FROM (
+                SELECT id FROM forge_openings WHERE queue = of_queue AND limit_name NOT IN (
+                    SELECT name FROM forge_limits WHERE queue = of_queue AND share IS NOT NULL
+                )
+                ORDER BY id LIMIT 501
+            ) AS opening
+        ) AS one;
+    END IF;
+    IF rows = 0 THEN
+        SELECT array_agg(name), array_agg(key) INTO freed_names, freed_keys
+        FROM (SELECT DISTINCT name, key FROM unnest(freed_names, freed_keys) AS freed (name, key)) AS one;
+        RETURN QUERY SELECT each.is_cut, each.goes_on, each.wakes, each.is_limited, false, each.unknown, NULL::bigint,
+            (each.job).id, (each.job).queue, (each.job).kind, (each.job).payload, (each.job).cause,
+            (each.job).priority, (each.job).run_at, (each.job).enqueued_at, (each.job).timeout_us,
+            (each.job).attempt - 1, (each.job).max_attempts, (each.job).crashes, (each.job).snoozes,
+            (each.job).snoozed_at, (each.job).rate_limit, (each.job).token, (each.job).cancel_requested,
+            (each.job).tags, (each.job).metadata, (each.job).trace, (each.job).schedule,
+            (each.job).keep_result
+        FROM forge_claim_job_by_job(
+            of_queue, of_host, of_epoch, at_time, most, most_bytes, known, workers, by_kind, freed_names, freed_keys
+        ) AS each;
+        GET DIAGNOSTICS rows = ROW_COUNT;
+    END IF;
+    IF rows - 1 < most THEN
+        WITH RECURSIVE levels AS (
+            SELECT (
+                SELECT priority FROM forge_jobs
+                WHERE queue = of_queue AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority LIMIT 1
+            ) AS priority
+            UNION ALL
+            SELECT (
+                SELECT priority FROM forge_jobs
+                WHERE queue = of_queue AND priority > levels.priority
+                    AND status IN ('pending', 'failed') AND hold IS NULL
+                ORDER BY priority LIMIT 1
+            )
+            FROM levels WHERE levels.priority IS NOT NULL
+        )
+        SELECT min((
+            SELECT run_at FROM forge_jobs
+            WHERE queue = of_queue AND priority = levels.priority AND run_at > at_time
+                AND status IN ('pending', 'failed') AND hold IS NULL
+            ORDER BY run_at LIMIT 1
+        )) - at_time
+        INTO next_due FROM levels;
+        -- Each claim reads others, until one leaves none.
+        is_clear := NULL;
+        is_cut := unread IS NOT NULL AND NOT EXISTS (SELECT FROM forge_openings WHERE id = first_opening);
+        goes_on := is_cut;
+        wakes := false;
+        is_limited := false;
+        RETURN NEXT;
+    END IF;
+END $$;
+
+-- The same for sessions without the settings of the planner that forge_claim_job_by_job has.
+CREATE OR REPLACE FUNCTION forge_claim_of_limits_anywhere(
+    of_queue text, of_host text, of_epoch text, at_time bigint, most int, most_bytes bigint,
+    known text[], workers text[], by_kind boolean, freed_names text[], freed_keys text[], queue_lock bigint,
+    from_level int, from_time bigint
+) RETURNS TABLE (
+    is_cut boolean, goes_on boolean, wakes boolean, is_limited boolean, is_clear boolean, unknown text[],
+    next_due bigint, id text, queue text, kind text, payload text, cause text, priority int, run_at bigint,
+    enqueued_at bigint, timeout_us bigint, attempt int, max_attempts int, crashes int, snoozes int,
+    snoozed_at bigint, rate_limit text, token bigint, cancel_requested boolean, tags text, metadata text,
+    trace text, schedule text, keep_result boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM forge_claim_of_limits(
+        of_queue, of_host, of_epoch, at_time, most, most_bytes, known, workers, by_kind, freed_names, freed_keys,
+        queue_lock, from_level, from_time
+    );
 END $$;

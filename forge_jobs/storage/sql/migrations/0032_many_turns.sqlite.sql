@@ -1,2 +1,2 @@
 -- works-from: 1
--- Nothing to do here: SQLite has no function forge_take_turns.
+-- Nothing to do here: SQLite has no such functions.

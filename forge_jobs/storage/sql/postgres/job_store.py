@@ -109,7 +109,7 @@ class PostgresJobStore(SqlJobStore):
                 queue,
                 start,
                 answer.first,
-                walked=answer.walked,
+                walked=answer.walked or 0,
                 asked=demand.limit,
                 got=len(claimed) + len(answer.unreadable),
             )
@@ -149,17 +149,19 @@ class PostgresJobStore(SqlJobStore):
     ) -> Exchange:
         """End plain successes and claim jobs of limits and others, in one step of the server."""
         elsewhere = self._elsewhere.of(queue)
+        start = self._cursors.of(queue)
         values = exchanges.values_within_limits(
             queue,
             finalizations,
             demand,
             lease,
+            start,
             by_kind=bool(elsewhere),
             queue_lock=self._postgres.flavor.lock_key(lock_name(queue)),
         )
 
         def topics_of(rows: list[Any]) -> list[str]:
-            return [QUEUE + queue] if rows[0]["wakes"] else []
+            return [QUEUE + queue] if any(row["wakes"] for row in rows) else []
 
         direct = self._postgres.direct
         rows = await direct(exchanges.WITHIN_LIMITS, values, topics_of=topics_of)
@@ -176,6 +178,15 @@ class PostgresJobStore(SqlJobStore):
             self._limited.add(queue)
         elif answer.claimed:
             self._limited.discard(queue)
+        # A claim that decides about each job looks at everything, and so do those after that.
+        self._cursors.note(
+            queue,
+            start,
+            answer.first,
+            walked=answer.walked or 0,
+            asked=demand.limit,
+            got=0 if answer.walked is None else len(answer.claimed) + len(answer.unreadable),
+        )
         await self._set_aside(answer.unreadable)
         if not answer.unknown.issubset(elsewhere):
             with suppress(StorageError):
@@ -222,8 +233,8 @@ class PostgresJobStore(SqlJobStore):
         try:
             picked = await self._database.write(script)
         except StorageError:
-            # Claims that have been made must reach their workers.
-            return [], False
+            # Claims that have been made must reach their workers. The jobs that were skipped wait.
+            return [], rest.limit > 0
         self._elsewhere.note(queue, picked.elsewhere)
         claimed, unreadable = claimed_jobs(picked.rows, lease.host_id)
         await self._set_aside(unreadable)
@@ -254,7 +265,7 @@ def _in_script(tx: Tx, values: Mapping[str, Any], queue: str) -> list[Any]:
     statement = exchanges.PATIENTLY_WITHIN_LIMITS
     given = statement.arguments({**values, "clock": tx.now, "part": tx.part})
     rows = list(tx.connection.exec_driver_sql(statement.text, tuple(given)))
-    if rows[0].wakes:
+    if any(row.wakes for row in rows):
         tx.wake_queue(queue)
     return rows
 

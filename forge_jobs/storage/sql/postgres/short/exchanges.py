@@ -15,7 +15,7 @@ from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.hot import exchange as hot
 from forge_jobs.storage.sql.postgres.direct import Direct, Patient
-from forge_jobs.storage.sql.postgres.short.claim_cursors import EVERYTHING, Place
+from forge_jobs.storage.sql.postgres.short.claim_cursors import Place
 
 _Row: Any = defstruct(
     "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", "is_limited", *CLAIMED_WITH)
@@ -33,7 +33,10 @@ def exchange(branches: int) -> Direct:
 
 _LimitedRow: Any = defstruct(
     "_LimitedRow",
-    ("ended", "is_cut", "goes_on", "wakes", "is_limited", "unknown", "next_due", *CLAIMED_WITH),
+    (
+        *("ended", "is_cut", "goes_on", "wakes", "is_limited", "unknown", "next_due", "walked"),
+        *CLAIMED_WITH,
+    ),
 )
 WITHIN_LIMITS = Direct(hot.WITHIN_LIMITS, hot.TYPES_WITHIN_LIMITS)
 """Claims jobs of limits as well, see :mod:`~forge_jobs.storage.sql.hot.exchange`."""
@@ -49,7 +52,8 @@ class Answer(NamedTuple):
     :ivar is_whole: no claim is left that the script would have made
     :ivar unknown: kinds of jobs that were met and are not known here
     :ivar is_cut: see ``Picked``
-    :ivar walked: index entries passed, those of dead rows too
+    :ivar walked: index entries passed, those of dead rows too. None after a claim that had to
+        decide about each job, from the front
     :ivar first: the place of the first claim
     :ivar next_due_in: as in ``Exchange``
     :ivar is_limited: limits have to be looked at, and nothing was claimed. Of
@@ -63,7 +67,7 @@ class Answer(NamedTuple):
     is_whole: bool
     unknown: frozenset[str]
     is_cut: bool
-    walked: int
+    walked: int | None
     first: Place | None
     next_due_in: timedelta | None
     is_limited: bool
@@ -103,16 +107,18 @@ def values_within_limits(
     finalizations: Sequence[Finalization],
     demand: Demand,
     lease: PodLease,
+    start: Place,
     *,
     by_kind: bool,
     queue_lock: int,
 ) -> dict[str, Any]:
     """Return the values of :data:`WITHIN_LIMITS`, by the parameters' names.
 
+    :param start: as in :func:`values_of`, for claims where all jobs that come first may be taken
     :param by_kind: jobs of other pods' kinds are known to be ready
     :param queue_lock: the key of the lock that claims within limits of the queue hold
     """
-    values = values_of(queue, finalizations, demand, lease, EVERYTHING)
+    values = values_of(queue, finalizations, demand, lease, start)
     return {**values, "by_kind": by_kind, "queue_lock": queue_lock}
 
 
@@ -144,7 +150,7 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         unknown=frozenset(first.unknown),
         is_cut=first.is_cut,
         walked=first.walked,
-        first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
+        first=_place_of(claimed),
         next_due_in=next_due_in,
         is_limited=first.is_limited,
     )
@@ -152,8 +158,11 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
 
 def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
     """As :func:`answer`, of :data:`WITHIN_LIMITS`."""
-    first, *claimed = (_LimitedRow(*row) for row in rows)
-    claimed = _in_order(claimed)
+    each = [_LimitedRow(*row) for row in rows]
+    claimed = _in_order([row for row in each if row.id is not None])
+    # A last one behind the results, when fewer were claimed than asked for.
+    first, last = [*each[len(claimed) :], each[-1]][:2]
+    is_cut = first.is_cut or last.is_cut
     readable, unreadable = claimed_jobs(claimed, host_id)
     return Answer(
         ended=frozenset(first.ended),
@@ -161,13 +170,17 @@ def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
         unreadable=unreadable,
         is_whole=True,
         unknown=frozenset(first.unknown),
-        is_cut=first.is_cut,
-        walked=0,
-        first=None,
-        next_due_in=timedelta(0) if first.is_cut or unreadable else duration(first.next_due),
-        is_limited=first.is_limited,
-        goes_on=first.goes_on,
+        is_cut=is_cut,
+        walked=first.walked,
+        first=_place_of(claimed),
+        next_due_in=timedelta(0) if is_cut or unreadable else duration(last.next_due),
+        is_limited=any(row.is_limited for row in each),
+        goes_on=first.goes_on or last.goes_on,
     )
+
+
+def _place_of(claimed: list[Any]) -> Place | None:
+    return Place(claimed[0].priority, claimed[0].run_at) if claimed else None
 
 
 def _in_order(claimed: list[Any]) -> list[Any]:
