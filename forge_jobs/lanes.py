@@ -109,7 +109,7 @@ class Lane(Generic[Item, Result]):
     async def submit(self, item: Item) -> Result:
         """Send an item, and return the result or raise the error of that item."""
         try:
-            return await self._accept(item)
+            return await self.send(item)
         except _AGAIN as error:
             return await self._submit_again(item, error)
 
@@ -123,7 +123,7 @@ class Lane(Generic[Item, Result]):
                 failures += 1
                 await _wait(min(_PAUSES.after(failures), left))
                 try:
-                    return await self._accept(item)
+                    return await self.send(item)
                 except _AGAIN as again:
                     error = again
             raise error
@@ -140,7 +140,11 @@ class Lane(Generic[Item, Result]):
         if self._sent_again:
             await asyncio.wait(set(self._sent_again))
 
-    def _accept(self, item: Item) -> "asyncio.Future[Result]":
+    def send(self, item: Item) -> "asyncio.Future[Result]":
+        """Send an item, in no further call than those of its batch. Return the future result.
+
+        What :meth:`submit` would send again later is an error here.
+        """
         loop = self._home.here()
         entry: _Entry[Item, Result] = _Entry(item, loop.create_future())
         self._accepted += 1

@@ -35,7 +35,7 @@ RATE_BUGS = [
     _bug(
         "rate: a deleted limit is not declared again",
         "runtime/shared/rate_limits",
-        "            await self._config.ensure_rate_limit(ask.scope, limit)\n",
+        "                await self._config.ensure_rate_limit(ask.scope, limit())\n",
         "",
         f"{_RUNTIME}an_operators_size_holds_and_a_deleted_limit_is_declared_again",
     ),
@@ -136,9 +136,33 @@ RATE_BUGS = [
     _bug(
         "rate keys: a job does not say that it has waited",
         "runtime/queue/turns",
-        "had_turn=run.job.rate_limit == ask.scope",
+        "had_turn=True",
         "had_turn=False",
         f"{_RUNTIME}a_job_says_at_its_turn_that_it_has_waited",
+    ),
+    _bug(
+        "rate keys: one statement of PostgreSQL takes the token of a job that has a turn",
+        "storage/sql/postgres/config_store",
+        " AND last_turn_at <= now - period_us / capacity - 1 ",
+        " ",
+        f"{_SUITE}a_new_job_takes_no_token_of_one_that_has_a_turn",
+        "postgres",
+    ),
+    _bug(
+        "rate keys: the call of a queue goes out before jobs that begin have asked",
+        "runtime/queue/loop",
+        "            await _let_ask()\n",
+        "            pass\n",
+        "tests/runtime/test_far_stores.py::"
+        "test_jobs_that_begin_ask_for_their_tokens_before_the_queue_calls",
+    ),
+    _bug(
+        "rate keys: only the first of the jobs that ask stops waiting for the store",
+        "runtime/shared/rate_limits",
+        "                self._bell = answer.get_loop().call_later(left, self._give_up)\n",
+        "",
+        "tests/runtime/test_far_stores.py::"
+        "test_each_job_stops_waiting_for_an_answer_after_its_own_time",
     ),
     _bug(
         "rate keys: another size fills the bucket",

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from forge_jobs.config import RuntimeSettings
+from forge_jobs.handlers.limits.rates import Rate
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId, new_host_id, new_job_id
 from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease, QueueBeat, Slots
-from forge_jobs.model.queues import QueueSettings, QueueState
+from forge_jobs.model.queues import QueueSettings, QueueState, RateAsk, RateLimit, TokenGrant
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.progress.sender import ProgressSender
@@ -22,9 +23,10 @@ from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
+from forge_jobs.runtime.queue.worker import Worker
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.rate_limits import START_PATIENCE, RateLimiter
 from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
 from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
@@ -52,12 +54,14 @@ class FarQueue:
         """Jobs that are due."""
         self.ended = 0
         self.released = 0
+        self.on_exchange: Callable[[], None] = lambda: None
         self._half = trip / 2
         self._tokens = count(1)
 
     async def exchange(
         self, queue: str, ends: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
+        self.on_exchange()
         await pass_time(self._half)
         self.ended += len(ends)
         taken = min(self.waiting, demand.limit)
@@ -65,6 +69,10 @@ class FarQueue:
         claimed = tuple(self._claimed(lease.host_id) for _ in range(taken))
         await pass_time(self._half)
         return Exchange((True,) * len(ends), claimed, None)
+
+    async def take_or_turn(self, asks: Sequence[RateAsk], within: timedelta) -> list[TokenGrant]:
+        await pass_time(2 * self._half)
+        return [TokenGrant(True, timedelta(0))] * len(asks)
 
     async def lower_grants(self, lease: PodLease, grants: Mapping[str, int]) -> None:
         await pass_time(2 * self._half)
@@ -91,10 +99,12 @@ def _no_context(_: Run) -> Context:
 class FarPod:
     """A loop of the queue in one pod, with a grant for all workers."""
 
-    def __init__(self, store: FarQueue, lasts: Lasts, workers: int = WORKERS) -> None:
+    def __init__(
+        self, store: FarQueue, lasts: Lasts, workers: int = WORKERS, rate: Rate | None = None
+    ) -> None:
         handlers = HandlerRegistry()
 
-        @handlers.job(KIND)
+        @handlers.job(KIND, rate=rate)
         async def waits() -> None:
             await pass_time(lasts())
 
@@ -113,7 +123,7 @@ class FarPod:
             events=EventBuffer(storage, clock=clock),
             latencies=LatencyRecorder(storage, lease.host_id, clock=clock),
             failures=FailureRecorder(storage, clock=clock),
-            rate_limit=RateLimiter(storage),
+            rate_limit=RateLimiter(storage, clock=clock),
             progress=ProgressSender(storage, clock),
             job_context=_no_context,
             rng=random.Random(1),
@@ -261,3 +271,55 @@ def test_what_is_held_when_a_backlog_ends_is_run_here() -> None:
         return store.released
 
     assert [simulate(released(jobs)) for jobs in range(300, 500, 10)] == [0] * 20
+
+
+def test_jobs_that_begin_ask_for_their_tokens_before_the_queue_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their short call would else wait behind that of the queue, and each worker with it."""
+    begun: list[Worker] = []
+    begin = Worker.begin
+
+    def noted(worker: Worker) -> None:
+        begun.append(worker)
+        begin(worker)
+
+    monkeypatch.setattr(Worker, "begin", noted)
+
+    async def late() -> tuple[int, int]:
+        store = FarQueue(TRIP)
+        store.waiting = 1_000_000
+        pod = FarPod(store, steady, rate=Rate(1_000_000))
+        calls: list[bool] = []
+        limiter = pod.loop.pool._services.rate_limit
+        store.on_exchange = lambda: calls.append(len(begun) > limiter.asked)
+        pod.beat()
+        await pass_time(TIME)
+        await pod.stop()
+        return len(calls), sum(calls)
+
+    calls, late_ones = simulate(late())
+    assert calls > TIME
+    assert late_ones == 0
+
+
+def test_each_job_stops_waiting_for_an_answer_after_its_own_time() -> None:
+    async def waited() -> list[float]:
+        store = FarQueue(3 * START_PATIENCE)
+        limiter = RateLimiter(cast(Any, store), clock=SimulatedClock())
+
+        async def start(after: float) -> float:
+            await pass_time(after)
+            begun = now()
+            with pytest.raises(TimeoutError):
+                await limiter.start(RateAsk("api"), lambda: RateLimit(1))
+            return now() - begun
+
+        found = await asyncio.gather(*map(start, (0, 0.5, 1.5, 1.9, 5)))
+        await pass_time(10)
+        store._half = 0
+        grant = await limiter.start(RateAsk("api"), lambda: RateLimit(1))
+        assert grant.granted
+        return found
+
+    assert simulate(waited()) == pytest.approx([START_PATIENCE] * 5)

@@ -119,8 +119,8 @@ async def test_each_answer_is_counted_once(
     with pytest.raises(NotFound):
         await limiter.acquire("other")
     await limiter.turn("api", 2)
-    assert not (await limiter.start(RateAsk("api"), RateLimit(4, HOUR))).granted
-    assert (await limiter.start(RateAsk("new"), RateLimit(1, HOUR))).granted
+    assert not (await limiter.start(RateAsk("api"), lambda: RateLimit(4, HOUR))).granted
+    assert (await limiter.start(RateAsk("new"), lambda: RateLimit(1, HOUR))).granted
     assert limiter.meter.last_minute() == (RateGauge("api", 0, 5), RateGauge("new", 1, 0))
 
 

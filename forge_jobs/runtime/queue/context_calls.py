@@ -68,7 +68,7 @@ class ContextCalls:
 
     def unawaited(self) -> tuple[str, ...]:
         """Return the names of the calls that are not awaited yet, each name once."""
-        return tuple(dict.fromkeys(call.name for call in self._open))
+        return tuple(dict.fromkeys([call.name for call in self._open])) if self._open else ()
 
 
 class _Call(Coroutine[Any, Any, T], Generic[T]):

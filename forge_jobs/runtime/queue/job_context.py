@@ -306,8 +306,11 @@ class _ContextWork:
         claim = self._run.job.claim
         return await self._jobs.first_time(claim, check_name("step", step), connection=connection)
 
-    async def acquire(self, scope: str, count: int, wait: timedelta | float | None) -> bool:
-        return await self._limits.acquire(scope, count, wait=wait)
+    def acquire(
+        self, scope: str, count: int, wait: timedelta | float | None
+    ) -> Coroutine[Any, Any, bool]:
+        # No coroutine of its own: most calls are this one, and a frame costs each of them.
+        return self._limits.acquire(scope, count, wait=wait)
 
     async def acquire_until_stop(
         self, scope: str, count: int, wait: timedelta | float | None

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from forge_jobs import stop_points
 from forge_jobs.errors import StorageClosed, Unavailable
+from forge_jobs.home_loop import next_turn
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.outages import Outage, Pauses
@@ -20,6 +21,10 @@ _PAUSES = Pauses(0.05, 1.0)
 
 _DOUBTS_AFTER = 3
 """Failures in a row, while beats are answered, after which the ends may be at fault."""
+
+_TURNS_TO_ASK = 4
+"""Turns of the event loop from the moment when a job is given to a worker to its request for a
+token: the worker begins, the job asks, and the lane of such requests makes the call."""
 
 _LONGEST_CALL = 60.0
 """Seconds. Stores give a call up after half of that."""
@@ -55,6 +60,7 @@ class QueueLoop:
         self._services = services
         self._outage = Outage()
         self._skips_pause = False
+        self._asked = 0
         self._closing = False
         self._gave_up = False
 
@@ -123,6 +129,9 @@ class QueueLoop:
             await procs.lower_grants(self._services.lease, {self.queue: lower_to})
             pool.lowered(lower_to)
             was_busy = True
+        asked = self._services.rate_limit.asked
+        if asked != self._asked:
+            await _let_ask()
         ends: Sequence[Finalization] = outbox.ends.first() if outbox.ends.waiting else ()
         progress = self._services.progress
         if ends and progress.waiting:
@@ -131,6 +140,8 @@ class QueueLoop:
             await progress.settle(claims, lambda error: not outbox.is_of_all(error))
         demand = pool.demand(piggyback=bool(ends))
         if ends or demand.limit:
+            # The count before: what was asked since says that the next jobs will ask too.
+            self._asked = asked
             await self._exchange(ends, demand)
             was_busy = True
         return was_busy
@@ -209,6 +220,16 @@ class QueueLoop:
         while not self._skips_pause and (left := until - loop.time()) > 0:
             await self.outbox.wakeup.wait(timedelta(seconds=left))
         self._skips_pause = False
+
+
+async def _let_ask() -> None:
+    """Let jobs that begin ask for their tokens.
+
+    Behind a call with many ends the short one for tokens would wait for long, and with it each
+    worker. So that call goes out first.
+    """
+    for _ in range(_TURNS_TO_ASK):
+        await next_turn()
 
 
 async def _reach(moment: str, ends: Iterable[Finalization], demand: Demand) -> None:

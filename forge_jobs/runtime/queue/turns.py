@@ -69,7 +69,8 @@ async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:
     few seconds. None: the run may start, or says itself why it does not.
     """
     handler = run.handler
-    if handler.rate is None or run.stop_reason is not None:
+    rate = handler.rate
+    if rate is None or run.stop_reason is not None:
         return None
     try:
         ask = handler.rate_ask(run.payload())
@@ -77,10 +78,10 @@ async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:
         return None  # The handler cannot decode such a payload either, and the run says why.
     if ask is None:
         return None
-    ask = structs.replace(ask, had_turn=run.job.rate_limit == ask.scope)
+    if run.job.rate_limit == ask.scope:
+        ask = structs.replace(ask, had_turn=True)
     try:
-        async with asyncio.timeout(_PATIENCE):
-            grant = await services.rate_limit.start(ask, handler.rate.limit)
+        grant = await services.rate_limit.start(ask, lambda: rate.limit)
     except asyncio.CancelledError:
         run.stop(StopReason.SHUTDOWN)  # by the program
         return None
@@ -91,7 +92,7 @@ async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:
     if grant.granted:
         return None
     run.finish()
-    return DROPPED if handler.rate.mode == "drop" else _waits(ask, grant.retry_in)
+    return DROPPED if rate.mode == "drop" else _waits(ask, grant.retry_in)
 
 
 def _waits(ask: RateAsk, delay: timedelta) -> AttemptEnd:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -28,6 +29,9 @@ SHORTEST_PAUSE = timedelta(milliseconds=1)
 
 REPEAT_FOR = timedelta(seconds=10)
 """How long calls to an unreachable store are repeated before the caller gets ``Unavailable``."""
+
+START_PATIENCE = 2.0
+"""Seconds. A worker stays taken while its job asks for a token."""
 
 _ZERO = timedelta(0)
 
@@ -58,6 +62,8 @@ class RateLimiter:
     arrive meanwhile go into the next call together.
 
     :param pause: how to let time pass. Tests give their own
+    :ivar asked: how often jobs and callers have asked for tokens. A request that is repeated counts
+        each time
     :ivar meter: counts the tokens that were asked for. A turn of a job is no request for tokens
     """
 
@@ -71,6 +77,9 @@ class RateLimiter:
         self._home = HomeLoop("this rate limiter")
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
         self._starts: Lane[RateAsk, TokenGrant | None] = Lane(self._take_or_turn, repeat_for=_ZERO)
+        self._asked: deque[tuple[float, asyncio.Future[TokenGrant | None]]] = deque()
+        self._bell: asyncio.TimerHandle | None = None
+        self.asked = 0
         self._rng = random.Random()
         self.meter = RateMeter(self._clock)
 
@@ -91,8 +100,13 @@ class RateLimiter:
         """
         check_count(count)
         self._home.here()
-        allowed = _ZERO if wait is None else check_duration("wait", wait)
-        until = self._clock.elapsed() + allowed.total_seconds()
+        if not wait:
+            if wait is not None:
+                check_duration("wait", wait)
+            granted = (await self._ask(scope, _Request(count, _ZERO))).granted
+            self.meter.count(scope, count, granted=granted)
+            return granted
+        until = self._clock.elapsed() + check_duration("wait", wait).total_seconds()
         while True:
             left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
             grant = await self._ask(scope, _Request(count, left))
@@ -133,20 +147,24 @@ class RateLimiter:
             raise _undeclared(scope) from None
         return self._beyond_the_line() if turn is None else turn
 
-    async def start(self, ask: RateAsk, limit: RateLimit) -> TokenGrant:
+    async def start(self, ask: RateAsk, limit: Callable[[], RateLimit]) -> TokenGrant:
         """Take the token of a job that is about to run, or say when the job may ask again.
 
         Requests of all workers share round trips. A time beyond ``LONGEST_TURN`` is as in
         :meth:`turn`.
 
-        :param limit: declared again where an operator has deleted the rate limit
+        :param limit: returns the size, which is declared again where an operator has deleted the
+            rate limit
         :raises NotFound: the rate limit cannot be read
         :raises Unavailable: the store could not be reached
+        :raises TimeoutError: the store gave no answer for ``START_PATIENCE``
         """
-        grant = await self._starts.submit(ask)
+        self.asked += 1
+        grant = await self._soon(self._starts.send(ask))
         if grant is None:
-            await self._config.ensure_rate_limit(ask.scope, limit)
-            grant = await self._starts.submit(ask)
+            async with asyncio.timeout(START_PATIENCE):
+                await self._config.ensure_rate_limit(ask.scope, limit())
+                grant = await self._starts.send(ask)
         if grant is None:
             fix = f"set it anew with {command_line('limits set', ask.scope)}, or delete it"
             raise NotFound(f"the rate limit {ask.scope!r} cannot be read; {fix}")
@@ -154,6 +172,35 @@ class RateLimiter:
         if grant.granted or grant.retry_in < LONGEST_TURN:
             return grant
         return TokenGrant(False, self._beyond_the_line())
+
+    def _soon(
+        self, answer: "asyncio.Future[TokenGrant | None]"
+    ) -> "asyncio.Future[TokenGrant | None]":
+        """Let the wait for an answer end after ``START_PATIENCE``.
+
+        All waits share one timer, since a timer of its own costs a job as much as the request does.
+        """
+        asked, loop = self._asked, answer.get_loop()
+        while asked and asked[0][1].done():
+            asked.popleft()
+        asked.append((loop.time() + START_PATIENCE, answer))
+        if self._bell is None:
+            self._bell = loop.call_later(START_PATIENCE, self._give_up)
+        return answer
+
+    def _give_up(self) -> None:
+        """End the waits that have lasted too long, and come again for the next one."""
+        self._bell = None
+        asked = self._asked
+        while asked:
+            until, answer = asked[0]
+            left = until - answer.get_loop().time()
+            if left > 0 and not answer.done():
+                self._bell = answer.get_loop().call_later(left, self._give_up)
+                return
+            asked.popleft()
+            if not answer.done():
+                answer.set_exception(TimeoutError())
 
     def _beyond_the_line(self) -> timedelta:
         """Return when a job may ask again for which the line of turns is too long."""
@@ -174,6 +221,7 @@ class RateLimiter:
             raise _undeclared(scope) from None
 
     async def _ask(self, scope: str, request: _Request) -> TokenGrant:
+        self.asked += 1
         answer = await self._lane(scope).submit(request)
         if isinstance(answer.error, NotFound):
             # Names come from handlers: lanes of names that lead nowhere must not pile up.

@@ -52,7 +52,9 @@ class RateMeter:
 
     def count(self, scope: str, tokens: int, *, granted: bool) -> None:
         """Count the tokens of one answer."""
-        limit = self._limits.setdefault(scope, _Limit())
+        limit = self._limits.get(scope)
+        if limit is None:
+            limit = self._limits[scope] = _Limit()
         second = limit.at(int(self._clock.elapsed()))
         if granted:
             second.taken += tokens
