@@ -10,7 +10,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobStatus, NewJob
-from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.queues import RateAsk, RateLimit
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -36,6 +36,8 @@ from tests.support.postgres import raw, with_options
 pytestmark = pytest.mark.anyio
 
 LIMIT_S = 1
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -221,3 +223,18 @@ async def test_a_large_bucket_that_rested_for_years_counts_within_64_bits(
     clock.advance(timedelta(minutes=30))
     [bucket] = await storage.config.rate_limits()
     assert bucket.available == 500_000
+
+
+async def test_jobs_that_begin_take_their_tokens_in_one_statement(
+    storage: Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.config.ensure_rate_limit("gh", RateLimit(100, per=HOUR))
+    with monkeypatch.context() as patch:
+        patch.delattr(SqlConfigStore, "take_or_turn")
+        granted = await storage.config.take_or_turn([RateAsk("gh")] * 90, HOUR)
+        assert all(grant is not None and grant.granted for grant in granted)
+    # Beyond that the script says who gets one and who has to wait.
+    grants = await storage.config.take_or_turn([RateAsk("gh")] * 12, HOUR)
+    assert [grant is not None and grant.granted for grant in grants] == [True] * 10 + [False] * 2
+    assert await storage.config.take_or_turn([], HOUR) == []
+    assert await storage.config.take_or_turn([RateAsk("other")], HOUR) == [None]

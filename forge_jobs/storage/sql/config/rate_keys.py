@@ -17,7 +17,7 @@ from forge_jobs.model.queues import RateAsk, RateLimit, TokenGrant
 from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import rate_limits
-from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.config.rate_limits import (
     last_turn_at,
     level_after,
@@ -31,7 +31,7 @@ _GRANTED = TokenGrant(True, timedelta(0))
 
 _limits, _keys = rate_limits.c, rate_keys.c
 _SIZES = select(rate_limits).where(one_of(_limits.scope, "scopes"))
-_OWN = _SIZES.order_by(_limits.scope).with_for_update(key_share=True)
+_OWN = HotStatement(_SIZES.order_by(_limits.scope).with_for_update(key_share=True))
 _PAIR = tuple_(_keys.scope, _keys.key)
 _ROWS = (
     select(rate_keys)
@@ -44,7 +44,9 @@ _WRITE: dict[str, Any] = {
     "updated_at": bindparam("at"),
     "last_turn_at": bindparam("last"),
 }
-_WRITE_OWN = update(rate_limits).where(_limits.scope == bindparam("of")).values(**_WRITE)
+_WRITE_OWN = HotStatement(
+    update(rate_limits).where(_limits.scope == bindparam("of")).values(**_WRITE)
+)
 _WRITE_KEY = (
     update(rate_keys)
     .where(_keys.scope == bindparam("of"), _keys.key == bindparam("of_key"))
@@ -96,7 +98,7 @@ def take_or_turn(tx: Tx, asks: Sequence[RateAsk], within: timedelta) -> list[Tok
     """See ``ConfigStore.take_or_turn``."""
     own = sorted({ask.scope for ask in asks if not ask.key})
     pairs = sorted({(ask.scope, ask.key) for ask in asks if ask.key})
-    rows = list(tx.execute(_OWN, {"scopes": own})) if own else []
+    rows = list(tx.rows(_OWN, {"scopes": own})) if own else []
     others = sorted({scope for scope, _ in pairs} - set(own))
     rows += list(tx.execute(_SIZES, {"scopes": others})) if others else []
     limits = {row.scope: limit for row in rows if (limit := limit_of(row)[0]) is not None}
@@ -168,8 +170,8 @@ def _of_key(row: Any, limit: RateLimit, now: int) -> _Bucket:
 def _store(tx: Tx, changed: Mapping[tuple[str, str], _Bucket]) -> None:
     own = [(pair, bucket) for pair, bucket in changed.items() if not pair[1]]
     keys = [(pair, bucket) for pair, bucket in changed.items() if pair[1]]
-    if own:
-        tx.execute(_WRITE_OWN, list(_written(own)))
+    for written in _written(own):
+        tx.rows(_WRITE_OWN, written)
     if keys:
         tx.execute(
             _WRITE_KEY,

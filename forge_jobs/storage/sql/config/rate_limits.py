@@ -37,18 +37,22 @@ from forge_jobs.storage.buckets import (
 )
 from forge_jobs.storage.salvage import Fields, number_or, truth, whole
 from forge_jobs.storage.sql.base.tables import rate_limits
-from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 
 _ZERO = timedelta(0)
 
 _limits = rate_limits.c
 _NOW: Any = bindparam("now")
 _BY_SCOPE = update(rate_limits).where(_limits.scope == bindparam("of"))
-_FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW, last_turn_at=bindparam("last"))
+_FILL = HotStatement(
+    _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW, last_turn_at=bindparam("last"))
+)
 _GIVE_TURNS = _BY_SCOPE.values(last_turn_at=bindparam("to"))
 _REMOVE = delete(rate_limits).where(_limits.scope == bindparam("of"))
 _ALL = select(rate_limits)
-_ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_share=True)
+_ONE_LOCKED = HotStatement(
+    _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_share=True)
+)
 
 
 _MOST_RESERVED = 2**61
@@ -119,7 +123,7 @@ def drain(tx: Tx, scope: str) -> None:
 
 def _fill(tx: Tx, row: Row[Any], level: int) -> None:
     values = {"to": level, "now": tx.now, "last": last_turn_at(row, tx.now)}
-    tx.execute(_FILL, {"of": row.scope, **values})
+    tx.rows(_FILL, {"of": row.scope, **values})
 
 
 def ensure(tx: Tx, scope: str, limit: RateLimit) -> None:
@@ -176,7 +180,7 @@ def _tokens(row: Level, capacity: int, now: int) -> tuple[int, timedelta | None]
 
 def limit_of(row: Row[Any]) -> tuple[RateLimit | None, str]:
     """Return the size of a bucket, None where unreadable, and the problems of the row."""
-    read = Fields({**row._mapping})
+    read = Fields(row._asdict())
     read.number("updated_at")
     read.number("last_turn_at")
     read.number("level")
@@ -304,7 +308,7 @@ def _locked_for(tx: Tx, scope: str, counts: Sequence[int]) -> Row[Any]:
 
 
 def _locked(tx: Tx, scope: str) -> Row[Any] | None:
-    return tx.execute(_ONE_LOCKED, {"of": scope}).first()
+    return next(iter(tx.rows(_ONE_LOCKED, {"of": scope})), None)
 
 
 def _unknown(scope: str) -> NotFound:
