@@ -17,6 +17,7 @@ from forge_jobs import (
     JobContext,
     QueueRuntime,
     QueueSettings,
+    Rate,
     RateLimit,
     Retention,
     open_storage,
@@ -24,6 +25,7 @@ from forge_jobs import (
 )
 
 LIMIT = "plenty"
+PLENTY = Rate(1_000_000_000, per=1)
 WORDS = "payload of some size "
 
 
@@ -31,7 +33,8 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     """Options that only our side has.
 
     :param queues: over how many the jobs and the worker's slots are spread
-    :param kind: ``noop``, ``wait`` (sleeps ``wait_ms``) or ``limited`` (takes a token first)
+    :param kind: ``noop``, ``wait`` (sleeps ``wait_ms``), ``limited`` (takes a token first) or
+        ``rated`` (starts with a token of a declared rate)
     :param payload: bytes of each job's argument
     :param schedules: recurring jobs that the store holds beside
     :param due: these schedules are due at once, each for one job, else not for years
@@ -135,6 +138,10 @@ class Ours(Side):
         @handlers.job("bench.limited", keep_result=False)
         async def limited(ctx: JobContext, n: int) -> None:
             assert await ctx.rate_limit.acquire(LIMIT)
+            tally.ran()
+
+        @handlers.job("bench.rated", keep_result=False, rate=PLENTY)
+        async def rated(n: int) -> None:
             tally.ran()
 
         @handlers.job("bench.stamp", keep_result=False)
