@@ -17,6 +17,7 @@ from tests.support.factories import (
     done,
     enqueue_one,
     finish,
+    get_job,
     register,
 )
 
@@ -128,3 +129,31 @@ async def test_a_line_of_a_named_rate_limit_is_no_longer_than_before(
     places = 4 if first == "refused" else 3
     assert await config.take_turns(NAME, [1], TURN) == [places * SECOND]
     assert await config.take_turns(NAME, [1], TURN) == [(places + 1) * SECOND]
+
+
+async def test_keys_go_on_taking_turns(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 9}, {NAME: 1})
+    for _ in range(6):
+        for key in "abc":
+            await enqueue_one(storage, limit_name=NAME, limit_key=key)
+            clock.advance(SECOND)
+    order = await keys_of_next(storage, lease, clock, 4)
+    clock.step_wall(-DAY)
+    await storage.jobs.bring_back_jobs(ALL)
+    order += await keys_of_next(storage, lease, clock, 8)
+    assert order == [*"abc"] * 4
+
+
+async def keys_of_next(
+    storage: Storage, lease: PodLease, clock: ManualClock, count: int
+) -> list[str]:
+    """Run so many jobs, one at a time, and return their keys."""
+    order = []
+    for _ in range(count):
+        clock.advance(SECOND)
+        [one] = await claim(storage, lease, limit=1)
+        order.append((await get_job(storage, one.claim.job_id)).limit_key)
+        await finish(storage, one, done())
+    return order

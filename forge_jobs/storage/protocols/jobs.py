@@ -264,8 +264,8 @@ class JobStore(
         """Make jobs due whose time lies ahead only because the store's clock was set back.
 
         Means jobs that were due when they became pending, of each queue and priority the earliest
-        first, in their order. Wakes their queues.
-
+        first, in their order. Wakes their queues. Jobs that a limit or a strike holds stay on hold,
+        and do not wait once they are taken off. Turns of keys with a share come in their order.
         Jobs that wait for a requested time, for a retry or for the end of a snooze go on waiting.
         So do jobs with a turn at a rate limit no further away than ``LONGEST_TURN``, and a job less
         than a second ahead may. Not one atomic step.

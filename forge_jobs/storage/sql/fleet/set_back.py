@@ -21,6 +21,7 @@ from forge_jobs.storage.sql.base.tables import (
     counters,
     jobs,
     leader,
+    openings,
     pods,
     queues,
 )
@@ -101,6 +102,17 @@ _HELD_AHEAD = tuple(
     for is_ahead in (_IS_PARKED_AHEAD, _IS_STRUCK_AHEAD)
 )
 
+# Turns of keys keep their order, and the last one is due now. A claim may have locked some of them.
+_TURNS_AHEAD = (
+    select(openings.c.id).where(openings.c.since > _AHEAD).with_for_update(skip_locked=True)
+)
+_IS_TURN_AHEAD = select(openings.c.id).where(openings.c.since > _AHEAD).limit(1)
+_BRING_TURNS = (
+    update(openings)
+    .where(openings.c.id.in_(_TURNS_AHEAD))
+    .values(since=_NOW - (select(func.max(openings.c.since)).scalar_subquery() - openings.c.since))
+)
+
 
 def _levels() -> Select[Any]:
     """Select each queue with each priority of the queue's ready jobs, found by seeking."""
@@ -154,6 +166,11 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
             found += tx.execute(statement, values).scalars()
         return found
 
+    def is_turn_ahead(tx: Tx) -> bool:
+        return tx.execute(_IS_TURN_AHEAD, {"now": tx.now}).first() is not None
+
+    if await database.read(is_turn_ahead):
+        await database.write(lambda tx: tx.execute(_BRING_TURNS, {"now": tx.now}))
     found = await database.read(find)
     return await database.write(lambda tx: _bring_back(tx, found)) if found else 0
 

@@ -4,22 +4,7 @@
 -- due time and id, that are due later than now and the tolerance, are looked at. causes: name -> how far
 -- ahead of now a job of that cause lies at least, when the job was due when stored. Answers how many jobs
 -- were made due, whether there are more to look at, and score and id of the last one.
--- uses: jobs ready
-local function was_due(base, id, causes)
-  local key = base .. ':j:' .. id
-  local cause, run_at, enqueued, requested, crashes =
-    unpack(read_fields(key, 'cause', 'run_at', 'enqueued', 'requested', 'crashes'))
-  if cause == 'crashed' then
-    return whole(crashes, 0) < 2
-  elseif cause == 'enqueued' then
-    return whole(run_at, 0) <= whole(enqueued, 0)
-  elseif cause == 'parents_settled' or cause == 'succeeded' or cause == 'restored' then
-    return whole(requested, 0) < whole(run_at, 0)
-  end
-  local least = causes[cause]
-  return least and whole(run_at, 0) > now + least
-end
-
+-- uses: jobs ready ahead
 local function comes_before(a, b)
   return a[2] < b[2] or (a[2] == b[2] and is_before(a[1], b[1]))
 end
@@ -50,6 +35,7 @@ end
 
 local function handle(base, request)
   local tolerance, limit, causes, score, after = unpack(request)
+  local are_turns_left = bring_back_turns(base, tolerance)
   local moved = {}
   local found, bound = next_jobs(base, math.max(score, now + tolerance + 1), after, limit)
   local last
@@ -75,6 +61,6 @@ local function handle(base, request)
   if not last and bound then
     return { 0, true, bound[2] + 1, '' } -- More jobs of one instant than are looked at.
   end
-  local is_more = bound ~= nil or #found > limit
-  return { #moved, is_more, last and last[2] or 0, last and last[1] or '' }
+  local is_more = bound ~= nil or #found > limit or are_turns_left
+  return { #moved, is_more, last and last[2] or score, last and last[1] or after }
 end
