@@ -159,7 +159,7 @@ RATE_BUGS = [
     _bug(
         "rate keys: only the first of the jobs that ask stops waiting for the store",
         "runtime/shared/rate_limits",
-        "                self._bell = answer.get_loop().call_later(left, self._give_up)\n",
+        "                self._timer = answer.get_loop().call_later(left, self._give_up)\n",
         "",
         "tests/runtime/test_far_stores.py::"
         "test_each_job_stops_waiting_for_an_answer_after_its_own_time",

@@ -78,7 +78,7 @@ class RateLimiter:
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
         self._starts: Lane[RateAsk, TokenGrant | None] = Lane(self._take_or_turn, repeat_for=_ZERO)
         self._asked: deque[tuple[float, asyncio.Future[TokenGrant | None]]] = deque()
-        self._bell: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.asked = 0
         self._rng = random.Random()
         self.meter = RateMeter(self._clock)
@@ -184,19 +184,19 @@ class RateLimiter:
         while asked and asked[0][1].done():
             asked.popleft()
         asked.append((loop.time() + START_PATIENCE, answer))
-        if self._bell is None:
-            self._bell = loop.call_later(START_PATIENCE, self._give_up)
+        if self._timer is None:
+            self._timer = loop.call_later(START_PATIENCE, self._give_up)
         return answer
 
     def _give_up(self) -> None:
         """End the waits that have lasted too long, and come again for the next one."""
-        self._bell = None
+        self._timer = None
         asked = self._asked
         while asked:
             until, answer = asked[0]
             left = until - answer.get_loop().time()
             if left > 0 and not answer.done():
-                self._bell = answer.get_loop().call_later(left, self._give_up)
+                self._timer = answer.get_loop().call_later(left, self._give_up)
                 return
             asked.popleft()
             if not answer.done():
