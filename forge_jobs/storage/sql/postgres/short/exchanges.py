@@ -150,7 +150,7 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         unknown=frozenset(first.unknown),
         is_cut=first.is_cut,
         walked=first.walked,
-        first=_place_of(claimed),
+        first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
         next_due_in=next_due_in,
         is_limited=first.is_limited,
     )
@@ -172,15 +172,11 @@ def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
         unknown=frozenset(first.unknown),
         is_cut=is_cut,
         walked=first.walked,
-        first=_place_of(claimed),
+        first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
         next_due_in=timedelta(0) if is_cut or unreadable else duration(last.next_due),
         is_limited=any(row.is_limited for row in each),
         goes_on=first.goes_on or last.goes_on,
     )
-
-
-def _place_of(claimed: list[Any]) -> Place | None:
-    return Place(claimed[0].priority, claimed[0].run_at) if claimed else None
 
 
 def _in_order(claimed: list[Any]) -> list[Any]:
