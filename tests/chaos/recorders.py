@@ -20,6 +20,8 @@ from forge_jobs.storage.redis.keys import Keys
 from tests.chaos.pace import WORK, pause
 
 _EVERY = 0.03
+_LONGEST_LOOK = 10.0
+"""Seconds. A store that says nothing for so long is away."""
 """Seconds between two looks."""
 
 
@@ -108,9 +110,14 @@ class _Looking(Recorder, ABC):
     """Reads states of the queue."""
 
     async def keep_looking(self) -> None:
-        """Read states until cancelled. While the store is away there are none."""
+        """Read states until cancelled. While the store is away there are none.
+
+        No look is cut short: the driver of PostgreSQL reports a connection that a cancellation has
+        left half open as an error of nobody's.
+        """
+        away = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, redis.RedisError)
         while True:
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, redis.RedisError):
+            with suppress(*away), anyio.move_on_after(_LONGEST_LOOK, shield=True):
                 self._judge(await self._states())
             await pause(_EVERY)
 
