@@ -56,7 +56,9 @@ def _everyday(page: Path) -> object:
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     if page.name in FRAMEWORKS:
         # A process configures Django once, and other tests do so as well.
-        run = "import sys; from tests.support.pages import *; PageRun(*map(Path, sys.argv[1:])).run()"
+        run = (
+            "import sys; from tests.support.pages import *; PageRun(*map(Path, sys.argv[1:])).run()"
+        )
         words = [sys.executable, "-c", run, str(page), str(tmp_path)]
         done = subprocess.run(
             words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
