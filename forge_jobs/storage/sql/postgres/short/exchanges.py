@@ -160,8 +160,9 @@ def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
     """As :func:`answer`, of :data:`WITHIN_LIMITS`."""
     each = [_LimitedRow(*row) for row in rows]
     claimed = _in_order([row for row in each if row.id is not None])
-    # A last one behind the results, when fewer were claimed than asked for.
-    first, last = [*each[len(claimed) :], each[-1]][:2]
+    # The results, and a last one behind them when fewer were claimed than asked for.
+    told = [row for row in each if row.id is None]
+    first, last = told[0], told[-1]
     is_cut = first.is_cut or last.is_cut
     readable, unreadable = claimed_jobs(claimed, host_id)
     return Answer(
