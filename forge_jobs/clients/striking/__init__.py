@@ -1,6 +1,6 @@
 """Strikes as programs and people set and lift them, with a record of each change."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec import Struct
 
@@ -35,10 +35,11 @@ async def put_strike(
     check_name("name", name)
     config = storage.config
     await recorded(ADD, name, lambda: config.put_strike(name, rule, by))
-    await _release(storage)
-    found = {strike.name: strike for strike in await config.strikes()}
+    strikes = await config.strikes()
+    await _release(storage, strikes)
     # Another program may have lifted the strike since.
-    return found.get(name) or Strike(name=name, rule=rule, by=by, at=None)
+    mine = next((strike for strike in strikes if strike.name == name), None)
+    return mine or Strike(name=name, rule=rule, by=by, at=None)
 
 
 async def lift_strike(storage: Storage, recorded: Recorded, name: str) -> Lifted:
@@ -49,11 +50,11 @@ async def lift_strike(storage: Storage, recorded: Recorded, name: str) -> Lifted
     check_name("name", name)
     config = storage.config
     await recorded(LIFT, name, lambda: config.lift_strike(name))
-    return Lifted(name=name, released=await _release(storage))
+    return Lifted(name=name, released=await _release(storage, await config.strikes()))
 
 
-async def _release(storage: Storage) -> int:
-    marks, released = Judge(await storage.config.strikes()).marks, 0
+async def _release(storage: Storage, in_force: Iterable[Strike]) -> int:
+    marks, released = Judge(in_force).marks, 0
     for _ in range(_BATCHES):
         count = await storage.jobs.release_struck(marks, _AT_ONCE)
         released += count

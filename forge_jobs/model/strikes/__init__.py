@@ -4,6 +4,7 @@ import hashlib
 import re
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -130,8 +131,12 @@ def mark_of(strike: Strike) -> str:
     name. An edit of the kind, the condition or the effect makes another mark.
     """
     rule = strike.rule
-    meaning = "\0".join((rule.kind, rule.where, rule.effect.value))
-    return f"{hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()} {strike.name}"
+    return f"{_digest(rule.kind, rule.where, rule.effect.value)} {strike.name}"
+
+
+@lru_cache(maxsize=2 * MOST_STRIKES)
+def _digest(*meaning: str) -> str:
+    return hashlib.blake2b("\0".join(meaning).encode(), digest_size=8).hexdigest()
 
 
 def name_of(mark: str | None) -> str | None:
@@ -207,13 +212,19 @@ def strike_text(rule: StrikeRule, by: str) -> str:
 
 def read_strike(name: str, text: str, at: datetime | None) -> Strike:
     """Return the strike of a stored text, also where the text cannot be read."""
+    rule, by, unreadable = _read(text)
+    return Strike(name=name, rule=rule, by=by, at=at, unreadable=unreadable)
+
+
+# All strikes are read again after each change of one.
+@lru_cache(maxsize=2 * MOST_STRIKES)
+def _read(text: str) -> tuple[StrikeRule, str, str]:
     try:
         kept = msgspec.json.decode(text, type=StoredStrike)
         rule = StrikeRule(
             kind=kept.kind, where=kept.where, effect=Effect(kept.effect), reason=kept.reason
         )
     except (msgspec.MsgspecError, ValueError, InvalidInput) as error:
-        nothing = StrikeRule(kind="?", reason="")
         said = " ".join(str(error).split())[:200]
-        return Strike(name=name, rule=nothing, by="", at=at, unreadable=said)
-    return Strike(name=name, rule=rule, by=kept.by, at=at)
+        return StrikeRule(kind="?", reason=""), "", said
+    return rule, kept.by, ""

@@ -363,9 +363,14 @@ class SqlJobStore(SqlHistory, SqlNumbers, RecordCalls, OneJobCalls, ListCalls):
     async def release_struck(self, in_force: Collection[str], limit: int) -> int:
         # Without the lock of writers, because most often there is nothing to write.
         marks = await self._database.read(lambda tx: struck.left_marks(tx, in_force))
-        if not marks:
-            return 0
-        return await self._database.write(lambda tx: struck.release(tx, marks, limit))
+        released = 0
+        for start in range(0, len(marks), struck.MARKS_AT_ONCE):
+            some = marks[start : start + struck.MARKS_AT_ONCE]
+            left = limit - released
+            released += await self._database.write(partial(struck.release, marks=some, limit=left))
+            if released >= limit:
+                break
+        return released
 
     async def sweep(self, limit: int) -> Swept:
         # What belongs together is one transaction, except for queues that were deleted beside a
