@@ -14,6 +14,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.cli.conftest import CommandLine
 from tests.support import files
 from tests.support.outboxes import write_down
+from tests.support.ports import free_ports
 
 
 def on(url: str, work: Callable[[Storage], Coroutine[Any, Any, Any]]) -> Any:
@@ -138,3 +139,21 @@ def test_the_doctor_looks_into_the_database_of_the_outbox(
     assert finding(code=1)["state"] == "fail"
     monkeypatch.delenv("FORGE_OUTBOX")
     assert "outbox" not in [each["check"] for each in forge.json("doctor")["findings"]]
+
+
+def test_while_the_store_is_away_a_job_that_waits_is_explained_and_the_outbox_examined(
+    forge: CommandLine, database: str
+) -> None:
+    bad, good = written(database, 2, "Conflict: the id is taken")
+    with free_ports() as port:
+        away = ("--storage", f"redis://127.0.0.1:{port}")
+        explained = forge.json("explain", good, *away)
+        assert (explained["reason"], explained["job_id"]) == ("not_relayed", good)
+        assert "the store of the queues does not answer now: the server at" in explained["text"]
+        assert "set aside in the outbox" in forge("explain", bad, *away).stdout
+        # Of a job in neither place the outage is the news.
+        refused = forge.refuse("explain", str(new_job_id()), *away, code=1)
+        assert "cannot be reached" in refused
+        findings = forge.json("doctor", *away, code=1)["findings"]
+    states = {each["check"]: each["state"] for each in findings}
+    assert (states["store"], states["outbox"]) == ("fail", "warn")

@@ -61,6 +61,13 @@ def _check_packages() -> Finding:
 
 
 async def _examine(deployment: Deployment) -> list[Finding]:
+    found = await _examine_store(deployment)
+    if deployment.outbox:
+        found.append(await _check_outbox(deployment))
+    return found
+
+
+async def _examine_store(deployment: Deployment) -> list[Finding]:
     from forge_jobs.storage.opening import open_storage
 
     try:
@@ -69,10 +76,7 @@ async def _examine(deployment: Deployment) -> list[Finding]:
         return [Finding(check="store", state="fail", text=str(error))]
     async with storage:
         store, *others = (await as_operator(storage).doctor()).findings
-        found = [store, _check_pool(storage, deployment), *others]
-    if deployment.outbox:
-        found.append(await _check_outbox(deployment))
-    return found
+        return [store, _check_pool(storage, deployment), *others]
 
 
 async def _check_outbox(deployment: Deployment) -> Finding:

@@ -6,8 +6,8 @@ from msgspec import structs
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
 from forge_jobs.cli.output import emit_fields, emit_json, printable
 from forge_jobs.config import Deployment
-from forge_jobs.errors import NotFound
-from forge_jobs.model.ids import check_job_id
+from forge_jobs.errors import ForgeJobsError, NotFound, Unavailable
+from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.operating.jobs.documents import JobExplanation
 from forge_jobs.operating.words import instant
 from forge_jobs.policy.explanations import Reason
@@ -22,12 +22,12 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
     wanted = check_job_id(job_id, "job-id")
     try:
         explanation = with_operator(deployment, lambda operator: operator.explain_job(wanted))
-    except NotFound:
+    except (NotFound, Unavailable) as error:
         if not deployment.outbox:
             raise
         # The job may not have been relayed yet.
         there = structs.replace(deployment, storage_url=deployment.outbox)
-        explanation = with_operator(there, lambda operator: operator.explain_job(wanted))
+        explanation = _in_outbox(there, wanted, error)
     if as_json:
         emit_json(explanation)
         return
@@ -48,6 +48,26 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
             ("what helps", explanation.help),
         ]
     )
+
+
+def _in_outbox(
+    deployment: Deployment, job_id: JobId, error: NotFound | Unavailable
+) -> JobExplanation:
+    """Explain a job by the outbox alone.
+
+    :param error: the answer of the store of the queues
+    :raises Unavailable: that store does not answer, and the outbox has no such job
+    """
+    try:
+        found = with_operator(deployment, lambda operator: operator.explain_job(job_id))
+    except ForgeJobsError:
+        if isinstance(error, Unavailable):
+            raise error from None
+        raise
+    if isinstance(error, NotFound):
+        return found
+    text = f"{found.text}; the store of the queues does not answer now: {error}"
+    return structs.replace(found, text=text)
 
 
 def _holders(explanation: JobExplanation) -> list[tuple[str, str]]:
