@@ -2,7 +2,6 @@
 
 import pytest
 
-from forge_jobs.model.jobs import Hold
 from forge_jobs.model.strikes import Struck
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.jobs import struck

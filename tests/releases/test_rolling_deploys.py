@@ -42,6 +42,11 @@ LONG_AGO = 9
 """The schema version whose last commit before is tried."""
 
 AIM = "95% within 30s"
+
+_OF_OLD = "and takes others. The call is repeated with growing pauses: StorageClosed: "
+"""Said by a worker of an earlier release whose pass outlasts a stop on a loaded machine. This
+release says nothing then, which is a test of its own."""
+
 OLD_MODES, NEW_MODES = ("keep",), ("keep", "keep-last", "debounce", "replace", "cooldown")
 
 
@@ -247,7 +252,8 @@ async def test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_noth
     for queue, slots in SLOTS.items():
         assert deployment.most_at_once(queue) <= slots
     assert {(job.status, job.crashes) for job in jobs.values()} == {(JobStatus.DONE, 0)}
-    assert [line for line in deployment.log.splitlines() if " ERROR " in line] == []
+    errors = [line for line in deployment.log.splitlines() if " ERROR " in line]
+    assert [line for line in errors if _OF_OLD not in line] == []
     async with await open_storage(deployment.url) as storage:
         states = {state.name: state for state in await storage.config.queues()}
     # A setting that the release before does not know outlives its declarations and edits.

@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 from forge_jobs import RuntimeSettings
 from forge_jobs.cli.serving import RunMode, run_worker
 from forge_jobs.config import Deployment
+from forge_jobs.runtime.pod import stopping
 from tests.support.dying import die_while_firing
 from tests.support.ledger_handlers import handlers, seeded_chain
 from tests.support.limited_handlers import limited
@@ -68,6 +69,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     :param dies_at: the stop point at which the process dies, the visit, marker
     :param seed: the arguments of a seeded ``ledger.chain`` in the queue ``work``
     :param has_limits: the handlers are those with limits by key
+    :param to_store: seconds that a store has at a stop, at least. 0: the product's
     """
 
     url: str
@@ -79,6 +81,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     dies_at: tuple[str, int, str] | None = None
     seed: Mapping[str, str | int] | None = None
     has_limits: bool = False
+    to_store: float = 0.0
 
 
 def _end_with_the_test() -> None:
@@ -104,6 +107,8 @@ def _run(plan: PodPlan) -> None:
     if plan.clock_off:
         right, off_ns = time.time_ns, int(plan.clock_off * 1e9)
         time.time_ns = lambda: right() + off_ns
+    if plan.to_store:
+        stopping._TO_STORE = plan.to_store
     if plan.death is not None:
         call, after, marker = plan.death
         die_while_firing(call, after, Path(marker))
@@ -196,12 +201,13 @@ class Fleet:
         dies_at: tuple[str, int, str] | None = None,
         seed: Mapping[str, str | int] | None = None,
         has_limits: bool = False,
+        to_store: float = 0.0,
     ) -> PodProcess:
         """Start one more pod that declares ``queues`` (name -> max_workers).
 
         :param url: another way to the store
         :param clock_off: seconds by which the pod's wall clock is ahead of the machine's
-        :param death, dies_at, seed, has_limits: see :class:`PodPlan`
+        :param death, dies_at, seed, has_limits, to_store: see :class:`PodPlan`
         """
         plan = PodPlan(
             url=url or self.url,
@@ -213,6 +219,7 @@ class Fleet:
             dies_at=dies_at,
             seed=seed,
             has_limits=has_limits,
+            to_store=to_store,
         )
         pod = PodProcess(plan)
         self.pods.append(pod)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import StorageError
+from forge_jobs.errors import SchemaMismatch, StorageClosed, StorageError
 from forge_jobs.runtime.passes.bisecting import LONGEST_PAUSE_S, BisectingSender
 
 pytestmark = pytest.mark.anyio
@@ -29,3 +29,20 @@ async def test_an_item_that_never_comes_again_is_forgotten() -> None:
 
     assert sender.waiting == {"second"}
     assert {*sender._aside} == {"second"}
+
+
+@pytest.mark.parametrize("error", [StorageClosed("closed"), SchemaMismatch("too new")])
+async def test_a_storage_that_is_closed_or_of_another_schema_is_no_fault_of_an_item(
+    error: StorageError,
+) -> None:
+    sender, sent = BisectingSender("item"), []
+
+    async def call(items: Sequence[str]) -> None:
+        sent.append([*items])
+        raise error
+
+    for items in (["first", "second"], ["first"]):
+        with pytest.raises(type(error)):
+            await sender.send(items, call, str)
+    assert sender.refusals == ()
+    assert sent == [["first", "second"], ["first"]]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import StorageRefused, Unavailable
+from forge_jobs.errors import CONCERNS_ALL, StorageRefused
 from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.failure_texts import by_reason
@@ -68,7 +68,7 @@ class BisectingSender:
     ) -> list[R]:
         """Send the items, and return the answers of the calls that succeeded.
 
-        :raises StorageError: the store is away, or refuses everything
+        :raises StorageError: the store is away or closed, or refuses everything
         """
         together = [each for each in items if key(each) not in self._aside]
         alone = [each for each in items if key(each) in self._aside]
@@ -83,7 +83,7 @@ class BisectingSender:
             try:
                 answers.append(await call(part))
             except Exception as error:
-                if isinstance(error, Unavailable) and not isinstance(error, StorageRefused):
+                if isinstance(error, CONCERNS_ALL) and not isinstance(error, StorageRefused):
                     raise
                 if len(part) > 1:
                     mixed = random.sample(part, len(part))
