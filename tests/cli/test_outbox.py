@@ -151,7 +151,7 @@ def test_while_the_store_is_away_a_job_that_waits_is_explained_and_the_outbox_ex
         assert (explained["reason"], explained["job_id"]) == ("not_relayed", good)
         assert "the store of the queues does not answer now: the server at" in explained["text"]
         assert "set aside in the outbox" in forge("explain", bad, *away).stdout
-        # Of a job in neither place the outage is the news.
+        # Of a job in neither place only the outage can be said.
         refused = forge.refuse("explain", str(new_job_id()), *away, code=1)
         assert "cannot be reached" in refused
         findings = forge.json("doctor", *away, code=1)["findings"]

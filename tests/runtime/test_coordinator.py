@@ -15,9 +15,7 @@ from forge_jobs.model.processes import Allocation, AllocationChange, PodLease
 from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.policy.slots.plan import plan_allocations
 from forge_jobs.runtime.passes import coordinator
-from forge_jobs.runtime.passes.coordinator import (
-    LOOK_EVERY,
-)
+from forge_jobs.runtime.passes.coordinator import LOOK_EVERY, UNSERVED_FOR
 from forge_jobs.storage.protocols import Storage
 from tests.support.coordinating import SETTINGS, Coordinator, Counted
 from tests.support.factories import LEASE, QUEUE, SECOND, enqueue_one, register
@@ -276,7 +274,7 @@ async def test_a_queue_with_jobs_that_no_pod_declares_is_warned_about_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(8):
             report = await a_coordinator.once()
-            manual_clock.advance(SETTINGS.coordinate_interval)
+            manual_clock.advance(UNSERVED_FOR / 3)
             a_coordinator.memory.look_again()
 
     assert report.unserved == ("orphans",)
@@ -286,6 +284,24 @@ async def test_a_queue_with_jobs_that_no_pod_declares_is_warned_about_once(
 
     await register(a_coordinator.storage, queues=["orphans"])
     assert (await a_coordinator.once()).unserved == ()
+
+
+async def test_queues_that_a_pod_serves_within_seconds_are_not_warned_about(
+    a_coordinator: Coordinator, manual_clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("tenant-1", "tenant-2"):
+        await enqueue_one(a_coordinator.storage, queue=name)
+    with caplog.at_level(logging.WARNING):
+        assert (await a_coordinator.once()).unserved == ("tenant-1", "tenant-2")
+        manual_clock.advance(UNSERVED_FOR / 2)
+        # As a pod does that serves what appears.
+        await register(a_coordinator.storage, queues=["tenant-1"])
+        for _ in range(3):
+            assert (await a_coordinator.once()).unserved == ("tenant-2",)
+            manual_clock.advance(UNSERVED_FOR / 2)
+    warned = [each.getMessage() for each in caplog.records if "no live pod" in each.getMessage()]
+    assert len(warned) == 1
+    assert "tenant-2" in warned[0]
 
 
 async def test_a_declared_queue_without_any_slot_is_told(

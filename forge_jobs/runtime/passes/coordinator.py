@@ -26,6 +26,10 @@ logger = reporter(__name__)
 LOOK_EVERY = timedelta(seconds=60)
 """The leader reads the slots this often although nothing seems to have changed."""
 
+UNSERVED_FOR = timedelta(seconds=5)
+"""How long a queue is without a pod before the log says so. Pods that serve queues by pattern find
+a new one meanwhile."""
+
 _TRIES = 3
 """How often one pass plans again because a pod changed the record in between."""
 
@@ -76,6 +80,8 @@ class CoordinatorMemory:
         """The term this pod leads or last led. None before the first and after a resignation."""
         self.unserved: tuple[str, ...] = ()
         self.slotless: tuple[str, ...] = ()
+        self.unserved_since: dict[str, float] = {}
+        """Of queues that no pod serves. Infinity, once the log has said so."""
         self.is_alone = False
         """No pod but this one had a live lease when the allocations were last read."""
 
@@ -110,6 +116,7 @@ class CoordinatorMemory:
         self._fleet_version = None
         self.term = None
         self.unserved = self.slotless = ()
+        self.unserved_since = {}
         self.starved.forget()
 
     def look_again(self) -> None:
@@ -162,6 +169,7 @@ async def coordinate_once(
             {host_id}.issuperset(each.pods) for each in done.allocations
         )
         _warn(done.allocations, memory)
+    _warn_of_unserved(memory)
     return CoordinateReport(
         leading=True,
         term=leadership.term,
@@ -322,16 +330,9 @@ async def _newly_starved(procs: ProcStore, memory: CoordinatorMemory) -> Sequenc
 
 
 def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
-    """Log one line per queue when the trouble begins, not one per pass."""
+    """Log one line per queue without a slot when the trouble begins, not one per pass."""
     unserved = tuple(each.queue for each in allocations if not each.pods)
     slotless = tuple(each.queue for each in allocations if each.pods and _without_slot(each))
-    for queue in _new(unserved, memory.unserved):
-        logger.warning(
-            "queue %r has jobs and no live pod serves the queue (FORGE_QUEUES): start a worker "
-            "with this queue, or cancel its jobs",
-            queue,
-            extra={"queue": queue},
-        )
     switched_off = {each.queue for each in allocations if each.max_workers == 0}
     for queue in _new(slotless, memory.slotless):
         # The stop of the last pod is no trouble. A maximum of zero under a serving pod may be.
@@ -345,6 +346,22 @@ def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
             extra={"queue": queue},
         )
     memory.unserved, memory.slotless = unserved, slotless
+
+
+def _warn_of_unserved(memory: CoordinatorMemory) -> None:
+    """Log one line for each queue that has been without a pod for some seconds."""
+    now = memory.elapsed()
+    since = {queue: memory.unserved_since.get(queue, now) for queue in memory.unserved}
+    for queue, at in since.items():
+        if now - at >= UNSERVED_FOR.total_seconds():
+            since[queue] = float("inf")
+            logger.warning(
+                "queue %r has jobs and no live pod serves the queue (FORGE_QUEUES): start a worker "
+                "with this queue, or cancel its jobs",
+                queue,
+                extra={"queue": queue},
+            )
+    memory.unserved_since = since
 
 
 def _without_slot(allocation: Allocation) -> bool:
