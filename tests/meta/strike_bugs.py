@@ -99,8 +99,8 @@ STRIKE_BUGS = [
     _bug(
         "an edited strike has the mark of before",
         "model/strikes/__init__.py",
-        ".join((rule.kind, rule.where, rule.effect.value))",
-        ".join((rule.kind, rule.effect.value))",
+        "_digest(rule.kind, rule.where, rule.effect.value)",
+        "_digest(rule.kind, rule.effect.value)",
         f"{_POD}a_strike_that_is_edited_frees_what_it_means_no_more",
     ),
     _bug(
@@ -113,7 +113,7 @@ STRIKE_BUGS = [
     _bug(
         "what a strike in force holds is released",
         "storage/sql/jobs/struck/__init__.py",
-        " if mark not in in_force]",
+        " if row.mark not in in_force]",
         "]",
         f"{_HELD}a_held_job_is_met_by_no_claim_and_keeps_its_due_time",
     ),
@@ -351,8 +351,8 @@ STRIKE_BUGS = [
     _bug(
         "a look reads the jobs of every strike",
         "storage/sql/jobs/struck/__init__.py",
-        "islice(_marks(tx), MOST_MARKS)",
-        "_marks(tx)",
+        "islice(_first_marks(tx), MOST_MARKS)",
+        "_first_marks(tx)",
         f"{_NEW}a_look_names_a_bounded_number_of_strikes",
     ),
     _bug(
