@@ -58,8 +58,8 @@ PERMIT_BUGS: tuple[Bug, ...] = (
     _bug(
         "jobs of a key in the order of their ids",
         "lib/base/permits",
-        "local PARKED = '%010.0f%016.0f%s'",
-        "local PARKED = '%.0s%.0s00000000000000000000000000%s'",
+        "string.format('%010.0f%016.0f%s', priority",
+        "string.format('%.0s%.0s00000000000000000000000000%s', priority",
     ),
     _bug(
         "one that is on hold stays there after its cancel",

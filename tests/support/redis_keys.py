@@ -373,7 +373,8 @@ def _check_permits(queue: _Queue) -> Iterator[str]:
     ready = Counter[str]()
     for job_id, job in queue.jobs.items():
         permit = job.get("permit", "")
-        place = f"{int(job.get('priority', 0)) + 2**31:010}{int(job.get('run_at', 0)):016}{job_id}"
+        due = min(int(job.get("run_at", 0)), 2**53)
+        place = f"{int(job.get('priority', 0)) + 2**31:010}{due:016}{job_id}"
         if permit and job["status"] == "in_progress":
             using[permit].add(job_id)
         elif job.get("hold") in {"limit", "struck"}:

@@ -24,7 +24,7 @@ local function park_new(base, job)
     held_permits[base .. permit] = is_held
   end
   if is_held then
-    local place = string.format(PARKED, template.priority + 2 ^ 31, template.due, job.id)
+    local place = place_of(template.priority, template.due, job.id)
     later('ZADD', base .. ':parked:' .. permit, 0, place)
     later('ZADD', base .. ':parks', 0, permit)
     job.is_parked = true

@@ -5,7 +5,7 @@ local function due_at(template)
   if template.delay then
     return now + template.delay
   end
-  return template.run_at and tonumber(template.run_at) or now
+  return instant(template.run_at, now)
 end
 
 -- Sets when jobs of a template are due, the lists they are in, and the fields of their hash: first
