@@ -7,6 +7,7 @@ from msgspec import Struct, structs
 
 from forge_jobs.clients.explaining.keys import read_key, with_start
 from forge_jobs.clients.explaining.lines import BLOCKED, read_front
+from forge_jobs.clients.flows.wholes import mended_by
 from forge_jobs.errors import NotFound
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import JobId
@@ -80,10 +81,20 @@ async def explained(
         by_name = {(each.queue, each.name): each for each in limits}
         limit = by_name.get((job.queue, job.limit_name))
         return with_start(told, key, limit, fleet.now)
+    if told.reason is Reason.BLOCKED_BY_FAILED_PARENT:
+        told = _with_mending(told, parents)
     if told.reason in BLOCKED and not is_front:
         return await _with_front(storage, job, told, parents, around)
     granted = sum(each.grant for each in slots.pods.values()) if slots else 0
     return await with_forecast(storage, job, told, slots=granted, fleet=fleet)
+
+
+def _with_mending(told: Explanation, parents: Mapping[JobId, Job]) -> Explanation:
+    """Name the command that leaves nothing out. Of a parent that is gone a release is left."""
+    if any(each not in parents for each in told.blocked_by):
+        return told
+    failed = [parents[JobId(each)] for each in told.blocked_by]
+    return structs.replace(told, help=mended_by(failed) or told.help)
 
 
 async def _with_front(

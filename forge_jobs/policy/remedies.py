@@ -63,9 +63,14 @@ def trigger_schedule(name: str) -> str:
     return command_line("cron trigger", name)
 
 
-def requeue(job_id: str) -> str:
-    """Gives a job all its attempts again."""
-    return f"forge-jobs jobs requeue {job_id}"
+def requeue(*job_ids: str) -> str:
+    """Gives jobs all their attempts again."""
+    return f"forge-jobs jobs requeue {' '.join(job_ids)}"
+
+
+def resume_workflow(workflow_id: str) -> str:
+    """Requeues the steps of a workflow that ended without success."""
+    return f"forge-jobs workflows resume {workflow_id}"
 
 
 def release_held(job_id: str) -> str:

@@ -348,7 +348,7 @@ def test_a_job_that_a_failed_parent_holds_is_explained_and_released(
     told = forge.json("explain", child)
     assert told["reason"] == "blocked_by_failed_parent"
     assert f"held by {parent}" in told["text"]
-    assert told["help"] == f"forge-jobs jobs release-held {child}"
+    assert told["help"] == f"forge-jobs jobs requeue {parent}"
 
     assert forge("jobs", "release-held", child).stdout == "1 released\n"
     assert forge.json("jobs", "show", child)["status"] == "pending"

@@ -12,7 +12,17 @@ import httpx
 import pytest
 from msgspec import structs
 
-from forge_jobs import FromStep, Limit, Outbox, RateLimited, Sequence, Workflow, group_handlers
+from forge_jobs import (
+    After,
+    FromStep,
+    Group,
+    Limit,
+    Outbox,
+    RateLimited,
+    Sequence,
+    Workflow,
+    group_handlers,
+)
 from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -243,6 +253,8 @@ async def test_a_sequence_that_has_stopped(storage: Storage) -> None:
         problem = await seen(storage, Code.CHILDREN_HELD)
         assert began(problem, before, await storage.cron.now())
         assert head in problem.why
+        told = await handle.client.explain(others[0])
+        assert problem.command == told.help == f"forge-jobs jobs requeue {head}"
         is_well.set()
         await asked(caller, "POST", "/jobs/requeue", {"ids": [head]})
         for job_id in others:
@@ -274,9 +286,38 @@ async def test_a_workflow_that_waits_for_an_operator(storage: Storage) -> None:
         problem = await seen(storage, Code.CHILDREN_HELD)
         assert began(problem, before, await storage.cron.now())
         assert stored.steps["load"].job_id in problem.why
+        resume = f"forge-jobs workflows resume {stored.id}"
+        assert problem.command == resume
+        for job_id in (stored.id, stored.steps["write"].job_id):
+            assert (await handle.client.explain(job_id)).help == resume
         is_well.set()
         await asked(caller, "POST", f"/workflows/{stored.id}/resume", {})
         assert (await ended(storage, stored.id)).status is JobStatus.DONE
+        await gone(storage, Code.CHILDREN_HELD)
+
+
+async def test_a_job_behind_a_group_that_failed(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    handlers.include(group_handlers())
+
+    @handlers.job("page", queue=QUEUE, max_attempts=1)
+    async def page() -> None:
+        raise ValueError("not yet")
+
+    @handlers.job("book", queue=QUEUE)
+    async def book() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle:
+        group = (await handle.enqueue_group(Group([page.request()]))).id
+        held = (await handle.enqueue(book.request(), after=[After(group, "hold")])).job_id
+        problem = await seen(storage, Code.CHILDREN_HELD)
+        assert group in problem.why
+        # A group that is requeued alone counts the same members again, and is dead again.
+        assert "client.resume_group" in problem.action
+        assert problem.command == ""
+        told = await handle.client.explain(held)
+        assert told.help == f"forge-jobs jobs release-held {held}"
+        assert (await handle.client.release_held(held)).changed == 1
         await gone(storage, Code.CHILDREN_HELD)
 
 

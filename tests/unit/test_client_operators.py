@@ -127,7 +127,7 @@ async def test_a_held_job_is_explained_and_released(client: JobClient, storage: 
     told = await client.explain(child)
     assert told.reason is Reason.BLOCKED_BY_FAILED_PARENT
     assert told.blocked_by == (parent,)
-    assert told.help == f"forge-jobs jobs release-held {child}"
+    assert told.help == f"forge-jobs jobs requeue {parent}"
     assert await client.release_held([parent, child]) == BulkTotals(1, 0, {Refusal.FINISHED: 1})
     assert await status(client, child) is JobStatus.PENDING
 

@@ -94,7 +94,13 @@ CASES: dict[Code, dict[str, Any]] = {
     Code.STRUCK_WITH_WORK: {
         "struck": (StruckSeen(strike="no mail", queue="gh", jobs=3, since=SINCE, by="ada"),)
     },
-    Code.CHILDREN_HELD: queue(due=0, children=2, children_since=SINCE, holding_parent="01KQ"),
+    Code.CHILDREN_HELD: queue(
+        due=0,
+        children=2,
+        children_since=SINCE,
+        holding_parent="01KQ",
+        mended_by="forge-jobs jobs requeue 01KQ",
+    ),
     Code.ERROR_BURST: {
         "errors": (
             ErrorsSeen(

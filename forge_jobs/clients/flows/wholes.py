@@ -1,4 +1,4 @@
-"""The jobs that a cancel or a resume of a workflow is about: steps, and members of groups."""
+"""The jobs that a cancel or a resume of a workflow is about, and the command of a resume."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,37 @@ from forge_jobs.clients.flows.plans import (
     part_id,
     stored_failures,
 )
+from forge_jobs.clients.flows.workflows import WORKFLOW_KIND
 from forge_jobs.errors import NotFound
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.model.edges import MOST_ASKED, WORKFLOW, Kin, Relative, Tally
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.policy import remedies
 from forge_jobs.storage.protocols import JobStore
 
 _FIX = "cancel the workflow and enqueue another, or end it without them by release_held"
+
+_NAMED = 10
+"""A command names so many jobs at most."""
+
+
+def mended_by(failed: Sequence[Job]) -> str:
+    """Return the command by which what waits for these jobs goes on, and nothing is left out.
+
+    "" where no single command does: a group outside of a workflow is resumed by a program.
+
+    :param failed: jobs that ended without success
+    """
+    wholes = {
+        each.id if each.kind == WORKFLOW_KIND else each.metadata.get(WORKFLOW, "")
+        for each in failed
+    }
+    if len(wholes) == 1 and (whole := wholes.pop()):
+        return remedies.resume_workflow(whole)
+    if not failed or any(each.kind in (GROUP_KIND, WORKFLOW_KIND) for each in failed):
+        return ""
+    return remedies.requeue(*(each.id for each in failed[:_NAMED]))
 
 
 async def no_workflow(jobs: JobStore, wanted: JobId) -> NotFound:

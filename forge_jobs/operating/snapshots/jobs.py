@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
+from forge_jobs.clients.flows.wholes import mended_by
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
@@ -40,11 +41,15 @@ from forge_jobs.storage.protocols import Storage
 
 
 class HeldChildren(Struct, frozen=True, kw_only=True):
-    """Blocked jobs of a queue that parents without success hold."""
+    """Blocked jobs of a queue that parents without success hold.
+
+    :param mended_by: the command by which the parent begins anew. "" for none
+    """
 
     jobs: int
     since: datetime
     parent: str
+    mended_by: str
 
 
 class JobsSeen(Struct, frozen=True, kw_only=True):
@@ -148,10 +153,14 @@ def _children(blocked: Sequence[Job], parents: Mapping[JobId, Job]) -> dict[str,
         ]
         if holding:
             found[child.queue].append(min(holding))
-    return {
-        queue: HeldChildren(jobs=len(each), since=min(each)[0], parent=min(each)[1])
-        for queue, each in found.items()
-    }
+    seen: dict[str, HeldChildren] = {}
+    for queue, each in found.items():
+        since, first = min(each)
+        failed = [parents[first]] if first in parents else []
+        seen[queue] = HeldChildren(
+            jobs=len(each), since=since, parent=first, mended_by=mended_by(failed)
+        )
+    return seen
 
 
 def _still_holds(parent: Job | None) -> bool:

@@ -52,6 +52,7 @@ def with_jobs(queue: QueueSeen, jobs: JobsSeen) -> QueueSeen:
         children=children.jobs,
         children_since=children.since,
         holding_parent=children.parent,
+        mended_by=children.mended_by,
     )
 
 

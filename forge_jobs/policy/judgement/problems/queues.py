@@ -198,11 +198,22 @@ def children_held(seen: Snapshot) -> Iterator[Finding]:
                 f"{waits(queue.children, 'job')} in queue {queue.name} behind jobs that "
                 "ended without success."
             ),
-            why=f"Job {parent} holds them." if parent else "Their parents are dead or cancelled.",
-            action="Mend the cause and requeue the parent. Its children then run by themselves.",
-            command=remedies.requeue(parent) if parent else "",
+            why=f"Job {parent} holds {_them(queue.children)}.",
+            action=_MEND if queue.mended_by else _MEND_IN_A_PROGRAM,
+            command=queue.mended_by,
             page=jobs_page(f"queue:{queue.name} status:blocked"),
         )
+
+
+def _them(children: int) -> str:
+    return "it" if children == 1 else "the one that waits longest, and may hold others"
+
+
+_MEND = "Mend the cause and requeue the parent. Its children then run by themselves."
+_MEND_IN_A_PROGRAM = (
+    "Mend the cause and resume the group in a program, by client.resume_group. Of a parent that "
+    "is gone, release the children by jobs release-held."
+)
 
 
 def _later(since: datetime | None, oldest_due_at: datetime | None) -> datetime:

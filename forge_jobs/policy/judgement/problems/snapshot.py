@@ -52,6 +52,7 @@ class QueueSeen(Struct, frozen=True, kw_only=True):
     :param cooling_since: of the cool-down that lasts
     :param burning_since: when the objective began to be missed fast (``Standing.is_burning``)
     :param children: blocked jobs that a parent without success holds
+    :param mended_by: the command by which that parent begins anew. "" for none
     """
 
     name: str
@@ -74,6 +75,7 @@ class QueueSeen(Struct, frozen=True, kw_only=True):
     children: int = 0
     children_since: datetime | None = None
     holding_parent: str = ""
+    mended_by: str = ""
 
 
 class ErrorsSeen(Struct, frozen=True, kw_only=True):
