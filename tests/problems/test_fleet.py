@@ -173,6 +173,19 @@ async def test_a_pod_that_hears_no_wake_ups(
     await fleet.the_problem(Code.POLLING_ONLY, begun + 3 * A_MINUTE)
 
 
+async def test_a_pod_that_begins_to_listen_after_its_first_gauges(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    clock.advance(59 * SECOND)
+    lease = await fleet.start()
+    await storage.procs.record_gauges(lease, clock.now(), PodGauges(**_gauges(listening=False)))
+    clock.advance(A_MINUTE + 2 * SECOND)
+    assert await fleet.codes() == []
+    await storage.procs.record_gauges(lease, clock.now(), PodGauges(**_gauges(listening=True)))
+    clock.advance(A_MINUTE)
+    assert await fleet.codes() == []
+
+
 def _gauges(**overrides: Any) -> dict[str, Any]:
     return {**GAUGES, **overrides}
 

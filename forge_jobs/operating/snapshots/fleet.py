@@ -144,6 +144,8 @@ def odd_since(
 ) -> dict[str, datetime]:
     """Return the live pods whose gauges are odd, and since when they are without a break.
 
+    Not since before a pod began, in the minute of its start.
+
     :param minutes: of all pods, oldest first
     """
     found: dict[str, datetime] = {
@@ -151,12 +153,14 @@ def odd_since(
         for pod in pods
         if is_live(pod) and pod.gauges is not None and is_odd(pod.gauges)
     }
+    began = {pod.pod.host_id: pod.started_at for pod in pods}
     was_well = set[str]()
     for minute in reversed(minutes):
         if not is_odd(minute.gauges):
             was_well.add(minute.host_id)
         elif minute.host_id in found and minute.host_id not in was_well:
-            found[minute.host_id] = min(found[minute.host_id], minute.minute)
+            first = max(minute.minute, began[minute.host_id])
+            found[minute.host_id] = min(found[minute.host_id], first)
     return found
 
 

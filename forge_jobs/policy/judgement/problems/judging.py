@@ -72,7 +72,8 @@ RULES: tuple[Rule, ...] = (
     _rule(Code.STRUCK_WITH_WORK, _N, _MINUTE, jobs.struck),
     _rule(Code.COOLING_WITH_WORK, _N, _MINUTE, queues.cooling),
     _rule(Code.CLOCK_SKEW, _N, _MINUTE, fleet.clock_skew),
-    _rule(Code.POLLING_ONLY, _N, _MINUTE, fleet.polling_only),
+    # The first gauges of a pod may be from before its connection to listen is there.
+    _rule(Code.POLLING_ONLY, _N, 2 * _MINUTE, fleet.polling_only),
 )
 """The rules: code, severity, and how long the cause must have lasted."""
 
