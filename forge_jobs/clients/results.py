@@ -302,7 +302,7 @@ def _returned(job: Job, kind: Any) -> Any:
     if job.result is None:
         last = job.errors[-1] if job.errors else None
         if last is not None and last.cause is Cause.SUCCEEDED:
-            raise NotFound(f"job {job.id} succeeded, but its result is no JSON: {last.message}")
+            raise NotFound(f"job {job.id} succeeded, but its result is not stored: {last.message}")
         raise NotFound(
             f"the result of job {job.id} is no longer kept; give such jobs a longer result_ttl"
         )

@@ -97,6 +97,24 @@ async def test_a_parent_that_failed_says_so_and_a_removed_one_is_gone(storage: S
     ]
 
 
+async def test_a_parent_that_keeps_no_result_has_none_to_read(storage: Storage) -> None:
+    handlers = counting()
+
+    @handlers.job("look")
+    async def look(ctx: JobContext) -> None:
+        [parent] = await ctx.parents()
+        assert parent.status is JobStatus.DONE
+        with pytest.raises(NotFound, match=r"\(count\) keeps no result"):
+            parent.result(Count)
+
+    count = handlers.get("count")
+    assert count is not None
+    async with a_runtime(storage, handlers, 2).start() as handle:
+        parent = await handle.enqueue(count.request("one"), keep_result=False)
+        outcome = await handle.enqueue(look.request(), after=[parent.job_id])
+        await handle.result(outcome.job_id, timeout=50)
+
+
 async def test_a_job_after_none_has_no_parents(storage: Storage) -> None:
     handlers = counting()
     add_up = handlers.get("sum")

@@ -51,6 +51,11 @@ class Parent(Struct, frozen=True):
                 f"parent job {self.job_id} has been removed, and its result with it; give done "
                 "jobs a longer retention"
             )
+        if self.job.status is JobStatus.DONE and not self.job.keep_result:
+            raise NotFound(
+                f"parent job {self.job_id} ({self.kind}) keeps no result; enqueue such jobs with "
+                "keep_result=True where others read their results"
+            )
         return read_result(self.job, self.encryption, type)
 
 
