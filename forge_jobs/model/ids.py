@@ -127,7 +127,8 @@ def check_job_id(value: str, field: str = "id") -> JobId:
     :raises InvalidInput: the value is not a ULID
     """
     if not isinstance(value, str):
-        raise InvalidInput(field, f"is {a_type(value)}", "give the id of a job, as outcome.job_id")
+        fix = "give an id, as the job_id of an outcome, or the id of a group or workflow"
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     upper = value.upper()
     # The first character carries three bits only: 128 bits in 26 characters of five.
     if len(upper) != _ULID_LENGTH or not _CROCKFORD.issuperset(upper) or upper[0] > "7":

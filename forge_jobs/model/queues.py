@@ -206,6 +206,11 @@ class RateLimit(Struct, frozen=True):
             raise InvalidInput("capacity", f"is {self.capacity!r}", "give at least 1")
         if not isinstance(self.per, timedelta | int | float):
             raise InvalidInput("per", f"is {self.per!r}", "give seconds or a timedelta")
+        try:
+            _ = self.period
+        except (ValueError, OverflowError):
+            fix = "give seconds or a timedelta, above zero"
+            raise InvalidInput("per", f"is {self.per}", fix) from None
         if not self.period > timedelta(0):
             raise InvalidInput("per", f"is {self.per}", "give a duration above zero")
 

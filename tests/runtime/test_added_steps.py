@@ -140,6 +140,8 @@ async def test_what_cannot_be_added_is_refused_and_nothing_is_stored(storage: St
             await client.add_steps(stored.id, many)
         with pytest.raises(NotFound, match="there is no workflow"):
             await client.add_steps(new_job_id(), some(c=["a"]))
+        with pytest.raises(InvalidInput, match="is an EnqueuedWorkflow; give an id"):
+            await client.add_steps(stored, some(c=["a"]))  # type: ignore[arg-type]
         await client.add_steps(stored.id, some(c=["a"]))
         with pytest.raises(InvalidInput, match="'c': is there already"):
             await client.add_steps(stored.id, some(c=["b"]))

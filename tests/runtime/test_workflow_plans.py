@@ -91,6 +91,8 @@ async def test_what_is_no_workflow_is_refused_and_nothing_is_stored(storage: Sto
         )
     naive = Workflow("w", deadline=NO_ZONE.replace(tzinfo=UTC))
     naive.step("a", NOOP.options(expires_at=NO_ZONE))
+    no_time = Workflow("w", deadline=NO_ZONE.replace(tzinfo=UTC))
+    no_time.step("a", NOOP.options(expires_at=timedelta(hours=1)))  # type: ignore[arg-type]
     async with JobClient(storage) as client:
         for workflow, problem in (
             (unknown, "'a': comes after 'b', which is no step"),
@@ -99,6 +101,7 @@ async def test_what_is_no_workflow_is_refused_and_nothing_is_stored(storage: Sto
             (many, "has 10001 steps"),
             (heavy, "has a graph of [0-9]+ bytes"),
             (naive, "expires_at"),
+            (no_time, "expires_at"),
             ([NOOP], "give Workflow"),
         ):
             with pytest.raises(InvalidInput, match=problem):
@@ -123,8 +126,13 @@ def test_a_wrong_step_is_refused_when_it_is_added() -> None:
         with pytest.raises(InvalidInput, match=problem):
             workflow.step(name, request, after=after)
     assert list(workflow.requests) == ["a"]
-    with pytest.raises(InvalidInput, match="time zone"):
-        Workflow("w", deadline=NO_ZONE)
+    deadlines: list[tuple[Any, str]] = [
+        (NO_ZONE, "has no time zone"),
+        (timedelta(hours=1), "is no datetime; give a datetime with a time zone"),
+    ]
+    for deadline, problem in deadlines:
+        with pytest.raises(InvalidInput, match=problem):
+            Workflow("w", deadline=deadline)
 
 
 # -- what is stored ----------------------------------------------------------------------------

@@ -21,6 +21,8 @@ async def send(customer: str, number: int = 1) -> None: ...
         (Rate(0), "rate.capacity: is 0; give at least 1"),
         (Rate(1, per=0), "rate.per: is 0; give a duration above zero"),
         (Rate(1, per="1m"), "rate.per: is '1m'; give seconds or a timedelta"),  # type: ignore[arg-type]
+        (Rate(1, per=float("nan")), "rate.per: is nan; give seconds or a timedelta, above zero"),
+        (Rate(1, per=float("inf")), "rate.per: is inf; give seconds or a timedelta, above zero"),
         (Rate(1, name="a,b"), "rate.name: contains a comma"),
         (Rate(1, mode="wait"), "rate.mode: is 'wait'; give 'defer' or 'drop'"),  # type: ignore[arg-type]
         (Rate(1, key="customer"), "rate.key: names no argument"),

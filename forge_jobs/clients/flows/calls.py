@@ -4,7 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio.lowlevel
 import msgspec
@@ -204,8 +204,8 @@ class FlowCalls(ListCalls):
             a circle, or there would be more than 10,000. Nothing is stored
         :raises KeyMissing: the graph is encrypted, and this client has no such key
         """
-        if isinstance(workflow, str):
-            workflow_id = workflow
+        if isinstance(workflow, str) or not hasattr(workflow, "metadata"):
+            workflow_id = cast(str, workflow)  # what is neither is refused as an id
         else:
             workflow_id = workflow_of(workflow.job_id, workflow.metadata)
         stored: list[JobId] = []

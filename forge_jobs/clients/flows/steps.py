@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, structs
@@ -165,9 +165,9 @@ class StepRequests:
         return request.options(metadata={**request.metadata, **ours}, expires_at=expires)
 
 
-def has_zone(time: datetime) -> bool:
-    """Return whether a time has a time zone."""
-    return time.utcoffset() is not None
+def has_zone(time: object) -> TypeGuard[datetime]:
+    """Return whether a value is a time with a time zone."""
+    return isinstance(time, datetime) and time.utcoffset() is not None
 
 
 def workflow_of(job_id: str, metadata: Mapping[str, str]) -> str:

@@ -64,8 +64,9 @@ class Workflow(Steps):
         self.name = check_name("workflow", name)
         self.id = id
         if deadline is not None and not has_zone(deadline):
-            fix = "give a datetime with a time zone"
-            raise InvalidInput("deadline", "has no time zone", fix)
+            problem = "has no time zone" if isinstance(deadline, datetime) else "is no datetime"
+            fix = "give a datetime with a time zone, as datetime.now(UTC) + timedelta(hours=1)"
+            raise InvalidInput("deadline", problem, fix)
         self.deadline = deadline
         self.queue = queue
         self.tags = check_tags((name, *tags))
