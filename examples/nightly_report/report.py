@@ -11,7 +11,6 @@ import asyncio
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
 
 from forge_jobs import (
     FromStep,
@@ -54,17 +53,17 @@ async def fetch_rate() -> float:
 
 @handlers.job("report.totals", queue="reports")
 async def totals(
-    berlin: Annotated[Sales, FromStep("berlin")],
-    oslo: Annotated[Sales, FromStep("oslo")],
-    porto: Annotated[Sales, FromStep("porto")],
+    berlin: Sales = FromStep("berlin"),
+    oslo: Sales = FromStep("oslo"),
+    porto: Sales = FromStep("porto"),
 ) -> dict[str, int]:
     return {each.shop: each.cents for each in (berlin, oslo, porto)}
 
 
 @handlers.job("report.write", queue="reports")
 async def write(
-    sales: Annotated[dict[str, int], FromStep("totals")],
-    rate: Annotated[float, FromStep("rate")],
+    sales: dict[str, int] = FromStep("totals"),
+    rate: float = FromStep("rate"),
 ) -> str:
     return f"{sum(sales.values()) * rate / 100:.2f} dollars in {len(sales)} shops"
 

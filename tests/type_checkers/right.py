@@ -11,6 +11,7 @@ from forge_jobs import (
     EnqueueOptions,
     EnqueueOutcome,
     EnqueueRequest,
+    FromStep,
     Handler,
     HandlerRegistry,
     Injected,
@@ -83,6 +84,13 @@ async def injects(
     return order
 
 
+@handlers.job("of.steps")
+async def of_steps(
+    order: int, pages: list[Report] = FromStep("a"), more: Annotated[int, FromStep("b")] = Injected
+) -> int:
+    return len(pages) + more
+
+
 def nightly(
     function: Callable[..., R], kind: str, **options: Unpack[JobOptions]
 ) -> Handler[..., R]:
@@ -116,6 +124,7 @@ def requests() -> None:
     assert_type(without.request(7, address="a@b"), EnqueueRequest[str])
     assert_type(nothing.request(), EnqueueRequest[None])
     assert_type(injects.request(7), EnqueueRequest[int | Snoozed])
+    assert_type(of_steps.request(7), EnqueueRequest[int])
     assert_type(at_night.request(7), EnqueueRequest[list[Report]])
     plain: EnqueueRequest = first.request(7)
     several: list[EnqueueRequest] = [first.request(7), without.request(7), plain]
