@@ -164,7 +164,7 @@ class TestFailures:
         unencodable = error("result: cannot be written as JSON", cause=Cause.SUCCEEDED)
         await run_one(storage, lease, done(error=unencodable))
 
-        with pytest.raises(NotFound, match="succeeded, but its result is no JSON"):
+        with pytest.raises(NotFound, match="succeeded, but its result is not stored"):
             await client.result(job_id, timeout=0)
 
     async def test_time_that_runs_out_says_in_which_state_the_job_was_left(
