@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from redis import Redis as SyncRedis
@@ -130,11 +131,11 @@ return found
 
 @dataclass
 class _Queue:
-    """The keys of one queue, by the part after the base, and the jobs in them."""
+    """The keys of one queue, by the part after the base. The jobs in them once all are there."""
 
     keys: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def jobs(self) -> dict[str, dict[str, str]]:
         return {name[2:]: value for name, value in self.keys.items() if name.startswith("j:")}
 

@@ -37,11 +37,11 @@ from tests.support.factories import (
     register,
     run_one,
 )
+from tests.support.monitored import commands_of_scripts
 
 pytestmark = pytest.mark.anyio
 
 JOBS = 1_200
-_LAST = "that-was-all"
 
 MOST = 3_500
 """Commands of one script: 10 ms of a server that takes 3 us for each."""
@@ -55,17 +55,8 @@ async def lease(storage: Storage) -> PodLease:
 @asynccontextmanager
 async def each_step_short(client: Redis, most: int = MOST) -> AsyncIterator[list[int]]:
     """Refuse scripts of more than ``most`` commands after they have run. Yield their commands."""
-    numbers: list[int] = []
-    async with client.monitor() as monitor:
+    async with commands_of_scripts(client) as numbers:
         yield numbers
-        await client.echo(_LAST)
-        async for event in monitor.listen():
-            if event["command"] == f"ECHO {_LAST}":
-                break
-            if event["client_type"] == "lua":
-                numbers[-1] += 1
-            elif event["command"].upper().startswith("EVAL"):
-                numbers.append(0)
     assert max(numbers) <= most
 
 
