@@ -16,10 +16,16 @@ PROGRAMS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the checker knows of the package and of libraries, which is the same for each program."""
+    return tmp_path_factory.mktemp("checked")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("folder", PROGRAMS, ids=lambda folder: folder.name)
-def test_a_program_is_strictly_typed(folder: Path, tmp_path: Path) -> None:
-    options = ("--strict", "--config-file=", "--cache-dir", tmp_path)
+def test_a_program_is_strictly_typed(folder: Path, cache: Path) -> None:
+    options = ("--strict", "--config-file=", "--cache-dir", cache)
 
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, "."],
