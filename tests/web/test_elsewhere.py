@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import httpx
@@ -37,6 +37,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from forge_jobs.web.pages.deeds import DEEDS
 from tests.cli.conftest import CommandLine
+from tests.support import files
 from tests.support.factories import new_job, register
 from tests.support.outboxes import write_down
 from tests.support.waiting import wait_until
@@ -95,6 +96,14 @@ def test_each_action_that_has_a_preview_is_tried() -> None:
     assert {each.partition(" ")[0] for each in ACTS} | {*OF_PODS} == {*DEEDS}
 
 
+class Furnished(NamedTuple):
+    """A closed file, its jobs, and actions by a name."""
+
+    path: Path
+    ids: list[JobId]
+    actions: Mapping[str, str]
+
+
 async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
     """Make a store with something for each action. Return its jobs, and actions by a name."""
     async with await open_storage(f"sqlite:///{path}", create=True) as storage:
@@ -133,6 +142,14 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
         "running": running.id,
         "aside": aside,
     }
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
+    """A file with something for each action, to be copied: its schema takes longer than a test."""
+    path = tmp_path_factory.mktemp("furnished") / "jobs.db"
+    ids, actions = asyncio.run(furnish(path))
+    return Furnished(path, ids, actions)
 
 
 @asynccontextmanager
@@ -223,10 +240,12 @@ async def by_page(client: httpx.AsyncClient, path: str) -> None:
 
 
 @pytest.mark.parametrize("act", ACTS)
-async def test_what_an_action_shows_does_what_the_page_does(act: str, tmp_path: Path) -> None:
-    ids, actions = await furnish(tmp_path / "first.db")
+async def test_what_an_action_shows_does_what_the_page_does(
+    act: str, furnished: Furnished, tmp_path: Path
+) -> None:
+    first_file, ids, actions = furnished
     for name in ("page", *WAYS):
-        shutil.copy(tmp_path / "first.db", tmp_path / f"{name}.db")
+        shutil.copy(first_file, tmp_path / f"{name}.db")
     path = f"/act/{act.partition(' ')[0]}?{ACTS[act].format(*ids, **actions)}"
     async with opened(tmp_path / "page.db") as storage:
         untouched = await outcome(storage, ids)
@@ -273,9 +292,11 @@ async def test_what_a_pod_is_asked_for_is_the_same_everywhere(act: str, tmp_path
     path = f"/act/{act}?name={POD}"
     got = []
     for first in ("page", *WAYS):
-        file = tmp_path / f"{first}.db"
+        (tmp_path / first).mkdir()
+        await files.make_in(tmp_path / first)
+        file = tmp_path / first / "jobs.db"
         async with (
-            await open_storage(f"sqlite:///{file}", create=True) as storage,
+            opened(file) as storage,
             client_of(dashboard(storage, authorize=lambda _: ADA)) as client,
             answering(storage),
         ):
