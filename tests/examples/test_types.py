@@ -18,7 +18,7 @@ PROGRAMS = [
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the checker knows of the package and of libraries, which is the same for each program."""
+    """A folder for what the checker has read of the package and of libraries."""
     return tmp_path_factory.mktemp("checked")
 
 

@@ -1,6 +1,7 @@
-"""What a Redis server runs, told by ``MONITOR``: read as bytes, for scripts of a million commands.
+"""The commands that a Redis server runs, by ``MONITOR``, for scripts of a million commands.
 
-The driver makes a record of each command, which takes it longer than the server took to run it.
+Lines are read as bytes. The driver makes a record of each command, which takes longer than the
+command did.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ async def commands_of_scripts(client: Redis) -> AsyncGenerator[list[int]]:
 async def _count(reader: asyncio.StreamReader, counts: list[int]) -> None:
     """Add the commands of each script, up to the last line."""
     rest = b""
-    while told := await reader.read(_AT_ONCE):
-        *lines, rest = (rest + told).split(b"\r\n")
+    while some := await reader.read(_AT_ONCE):
+        *lines, rest = (rest + some).split(b"\r\n")
         for line in lines:
             who, _, command = line.partition(b'] "')
             if who.endswith(b" lua"):

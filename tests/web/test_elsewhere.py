@@ -146,7 +146,7 @@ async def furnish(path: Path) -> tuple[list[JobId], Mapping[str, str]]:
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
-    """A file with something for each action, to be copied: its schema takes longer than a test."""
+    """A file with something for each action, to be copied. A new schema takes a while."""
     path = tmp_path_factory.mktemp("furnished") / "jobs.db"
     ids, actions = asyncio.run(furnish(path))
     return Furnished(path, ids, actions)
