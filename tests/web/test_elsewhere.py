@@ -97,7 +97,7 @@ def test_each_action_that_has_a_preview_is_tried() -> None:
 
 
 class Furnished(NamedTuple):
-    """A closed file, its jobs, and actions by a name."""
+    """A closed file, the jobs there, and actions by a name."""
 
     path: Path
     ids: list[JobId]
