@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -129,11 +128,11 @@ return found
 """
 
 
-@dataclass
 class _Queue:
     """The keys of one queue, by the part after the base. The jobs in them once all are there."""
 
-    keys: dict[str, Any] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.keys: dict[str, Any] = {}
 
     @cached_property
     def jobs(self) -> dict[str, dict[str, str]]:
