@@ -7,7 +7,7 @@ _REDIS = "forge_jobs/storage/redis/lua/"
 _BOTH = "forge_jobs/storage/history/failures.py"
 _FAILURES = files_of("failures")
 _RUNTIME = "tests/runtime/test_failures.py::test_"
-_RECORDER = "forge_jobs/runtime/shared/recorders/failures.py"
+_RECORDER = "forge_jobs/runtime/shared/failures.py"
 
 
 def _bug(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = _FAILURES) -> Bug:

@@ -369,28 +369,28 @@ _EVENTS = "events.py::test_"
 LIMITS = [
     in_runtime(
         "limits: a wait that cannot be enough is waited",
-        "shared/rate_limits",
+        "shared/rates/limiter",
         "if left <= _ZERO or grant.retry_in > left:",
         "if left <= _ZERO:",
         f"{_LIMITS}a_wait_that_cannot_be_enough_ends_at_once",
     ),
     in_runtime(
         "limits: a long wait asks once",
-        "shared/rate_limits",
+        "shared/rates/limiter",
         "min(max(grant.retry_in, SHORTEST_PAUSE), LONGEST_PAUSE, left)",
         "min(max(grant.retry_in, SHORTEST_PAUSE), left)",
         f"{_LIMITS}a_long_wait_asks_again_from_time_to_time",
     ),
     in_runtime(
         "limits: who asks for as much as was denied asks again",
-        "shared/rate_limits",
+        "shared/rates/limiter",
         "denied.setdefault(request, answer.grant)",
         "pass",
         f"{_LIMITS}a_hundred_callers_that_are_denied_share_a_few_round_trips",
     ),
     in_runtime(
         "limits: jobs beyond a long line ask again together",
-        "shared/rate_limits",
+        "shared/rates/limiter",
         "return LONGEST_TURN * self._rng.uniform(0.5, 1.0)",
         "return LONGEST_TURN",
         f"{_LIMITS}jobs_beyond_a_long_line_ask_again_at_random_in_its_second_half",

@@ -34,7 +34,7 @@ RATE_BUGS = [
     ),
     _bug(
         "rate: a deleted limit is not declared again",
-        "runtime/shared/rate_limits",
+        "runtime/shared/rates/limiter",
         "                await self._config.ensure_rate_limit(ask.scope, limit())\n",
         "",
         f"{_RUNTIME}an_operators_size_holds_and_a_deleted_limit_is_declared_again",
@@ -91,7 +91,7 @@ RATE_BUGS = [
     ),
     _bug(
         "tokens: a caller goes on before its reserved tokens are there",
-        "runtime/shared/rate_limits",
+        "runtime/shared/rates/limiter",
         "                    await self._pause(grant.retry_in)\n",
         "                    pass\n",
         "tests/runtime/test_rate_limits.py::test_waiting_sleeps_exactly_as_long_as_the_store_said",
@@ -158,7 +158,7 @@ RATE_BUGS = [
     ),
     _bug(
         "rate keys: only the first of the jobs that ask stops waiting for the store",
-        "runtime/shared/rate_limits",
+        "runtime/shared/rates/limiter",
         "                self._timer = answer.get_loop().call_later(left, self._give_up)\n",
         "",
         "tests/runtime/test_far_stores.py::"

@@ -14,7 +14,7 @@ from forge_jobs.model.ids import HostId, new_job_id
 from forge_jobs.model.jobs import Cause, Claim, ErrorRecord, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import grouped
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import QUEUE
 from tests.support.runtimes import a_runtime, ended

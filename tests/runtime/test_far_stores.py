@@ -25,9 +25,9 @@ from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.worker import Worker
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
-from forge_jobs.runtime.shared.rate_limits import START_PATIENCE, RateLimiter
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.rates.limiter import START_PATIENCE, RateLimiter
 from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
 from tests.support.simulated import SimulatedClock, pass_time, simulate

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import anyio
 import pytest
+from forge_jobs.runtime.shared.recorders import rates
 from msgspec import structs
 
 from forge_jobs import HandlerRegistry, JobContext, Rate, RateLimit
@@ -12,9 +13,8 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.processes import MOST_RATES, PodGauges, PodLease, RateGauge
 from forge_jobs.model.queues import RateAsk
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
-from forge_jobs.runtime.shared.recorders import rates
-from forge_jobs.runtime.shared.recorders.rates import RateMeter
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
+from forge_jobs.runtime.shared.rates.meter import RateMeter
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import register
 from tests.support.fleets import HOUR

@@ -25,9 +25,9 @@ from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_for, enqueue_one, register
 from tests.support.runtimes import QUEUE, quick_settings, seconds

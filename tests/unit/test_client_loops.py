@@ -13,7 +13,7 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.lanes import Lane
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 

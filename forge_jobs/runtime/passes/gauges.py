@@ -11,7 +11,7 @@ import anyio.lowlevel
 from forge_jobs.clock import Clock, SystemClock, to_us
 from forge_jobs.model.processes import OutboxGauge, PodGauges, PodLease
 from forge_jobs.runtime.shared.latencies import minute_start
-from forge_jobs.runtime.shared.recorders.rates import RateMeter
+from forge_jobs.runtime.shared.rates.meter import RateMeter
 from forge_jobs.runtime.shared.store_calls import CallMeter
 from forge_jobs.storage.protocols import Storage, StoreHealth
 

@@ -22,7 +22,7 @@ from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.shared.clean_texts import named
 from forge_jobs.runtime.shared.events import EventBuffer
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.storage.protocols import JobStore, ProcStore
 
 logger = reporter(__name__)

@@ -20,7 +20,7 @@ from forge_jobs.runtime.pod.served import queue_settings
 from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.shared.health import PodHealth
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.storage.protocols import Storage
 
 R = TypeVar("R")

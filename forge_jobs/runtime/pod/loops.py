@@ -26,9 +26,9 @@ from forge_jobs.runtime.passes.struck import StruckJobs
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
-from forge_jobs.runtime.shared.recorders.rates import RateMeter
+from forge_jobs.runtime.shared.rates.meter import RateMeter
 from forge_jobs.runtime.shared.service import PeriodicLoop
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices, Processes
 from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.health import PodHealth, QueueHealth
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)

@@ -23,11 +23,11 @@ from forge_jobs.runtime.queue.overruns import Overruns
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage

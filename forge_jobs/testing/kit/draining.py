@@ -34,10 +34,10 @@ from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.worker import Worker
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
-from forge_jobs.runtime.shared.rate_limits import RateLimiter
-from forge_jobs.runtime.shared.recorders.failures import FailureRecorder
+from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.runtime.shared.threads import HandlerThread, ThreadSupply
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.kit.passing import declare, fire_and_expire

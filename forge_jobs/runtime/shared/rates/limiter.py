@@ -17,7 +17,7 @@ from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
 from forge_jobs.model.names import check_name, command_line
 from forge_jobs.model.queues import RateAsk, RateLimit, TokenGrant
-from forge_jobs.runtime.shared.recorders.rates import RateMeter
+from forge_jobs.runtime.shared.rates.meter import RateMeter
 from forge_jobs.storage.protocols import ConfigStore
 from forge_jobs.storage.set_back import LONGEST_TURN
 

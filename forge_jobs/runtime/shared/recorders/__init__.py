@@ -1,1 +1,0 @@
-"""Counts of a pod, buffered until the store has taken the counts."""
