@@ -241,12 +241,14 @@ class RateAsk(Struct, frozen=True):
     :param waits: the job comes again at its turn. False: without a token the job ends, and takes no
         place among the turns
     :param had_turn: the job has waited for its turn, and goes before those that have not
+    :param ahead: the job begins at some time within this time after the call. Zero: at once
     """
 
     scope: str
     key: str = ""
     waits: bool = True
     had_turn: bool = False
+    ahead: timedelta = timedelta(0)
 
 
 class RateLimitState(Struct, frozen=True, kw_only=True):

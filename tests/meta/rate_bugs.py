@@ -4,6 +4,8 @@ from tests.meta.bugs import Bug, Edit
 
 _SUITE = "tests/conformance/test_rate_keys.py::test_"
 _RUNTIME = "tests/runtime/test_declared_rates.py::test_"
+_AHEAD = "tests/conformance/test_rates_ahead.py::test_"
+_PODS = "tests/runtime/test_tokens_ahead.py::test_"
 _UNIT = "tests/unit/test_handlers_rates.py::test_"
 _TOKENS = "tests/conformance/test_reserved_tokens.py::test_"
 _LINES = "tests/conformance/test_set_back_holds.py::test_"
@@ -193,5 +195,79 @@ RATE_BUGS = [
         "bucket.last_turn = turn",
         f"{_SUITE}no_turn_is_later_than_asked_for",
         "redis",
+    ),
+    _bug(
+        "tokens ahead: what comes back before their use is given out",
+        "storage/sql/config/rate_keys",
+        "max(self.level, duration_us(ask.ahead) * self.capacity)",
+        "self.level",
+        f"{_AHEAD}no_window_sees_more_starts_than_the_limit_allows",
+    ),
+    _bug(
+        "tokens ahead: on PostgreSQL what comes back before their use is given out",
+        "storage/sql/postgres/config_store",
+        "least(:ahead, period_us) * capacity",
+        "0 * :ahead",
+        f"{_AHEAD}nothing_comes_back_before_the_tokens_are_used",
+        "postgres",
+    ),
+    _bug(
+        "tokens ahead: on Redis what comes back before their use is given out",
+        _LUA,
+        "math.max(bucket.level, ahead * bucket.leak)",
+        "bucket.level",
+        f"{_AHEAD}no_window_sees_more_starts_than_the_limit_allows",
+        "redis",
+    ),
+    _bug(
+        "tokens ahead: the last half is taken too",
+        "storage/sql/config/rate_keys",
+        "not is_free or 2 * level >",
+        "not is_free or level >",
+        f"{_AHEAD}tokens_are_taken_ahead_while_half_of_them_stay",
+    ),
+    _bug(
+        "tokens ahead: one is taken that belongs to a turn",
+        "storage/sql/config/rate_keys",
+        "if not is_free or 2 *",
+        "if 2 *",
+        f"{_AHEAD}a_request_ahead_takes_no_place_and_no_token_of_one_that_waits",
+    ),
+    _bug(
+        "tokens ahead: on Redis one is taken that belongs to a turn",
+        _LUA,
+        "if not is_free or 2 *",
+        "if 2 *",
+        f"{_AHEAD}a_request_ahead_takes_no_place_and_no_token_of_one_that_waits",
+        "redis",
+    ),
+    _bug(
+        "tokens ahead: a job begins late with its token",
+        "runtime/shared/rates/ahead",
+        "until is not None and until > now",
+        "until is not None",
+        f"{_PODS}a_token_is_for_one_run_that_begins_in_time",
+    ),
+    _bug(
+        "tokens ahead: their time counts from the answer",
+        "runtime/shared/rates/ahead",
+        "            if granted:\n                self._until[job_id] = until\n",
+        "            if granted:\n"
+        "                self._until[job_id] = self._clock.elapsed() + AHEAD.total_seconds()\n",
+        f"{_PODS}the_time_of_a_token_counts_from_the_question",
+    ),
+    _bug(
+        "tokens ahead: they are taken for jobs that begin too late, again and again",
+        "runtime/shared/rates/ahead",
+        "            self._paused_until = now + _PAUSE\n        return until",
+        "            pass\n        return until",
+        f"{_PODS}after_a_job_that_was_late_no_token_is_taken_ahead_for_a_second",
+    ),
+    _bug(
+        "tokens ahead: a silent store keeps workers waiting",
+        "runtime/shared/rates/ahead",
+        ".call_later(START_PATIENCE, answered.set)",
+        ".call_later(START_PATIENCE, int)",
+        f"{_PODS}a_silent_store_keeps_no_job_from_asking_itself",
     ),
 ]

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from forge_jobs.runtime.shared.recorders import rates
 from msgspec import structs
 
 from forge_jobs import HandlerRegistry, JobContext, Rate, RateLimit
@@ -13,6 +12,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.processes import MOST_RATES, PodGauges, PodLease, RateGauge
 from forge_jobs.model.queues import RateAsk
+from forge_jobs.runtime.shared.rates import meter
 from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.runtime.shared.rates.meter import RateMeter
 from forge_jobs.storage.protocols import Storage
@@ -36,7 +36,7 @@ async def test_pods_tell_what_their_jobs_and_callers_took_and_were_refused(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the machine is, nothing is a minute old when the test looks.
-    monkeypatch.setattr(rates, "_SECONDS", 3600)
+    monkeypatch.setattr(meter, "_SECONDS", 3600)
     handlers = HandlerRegistry()
 
     @handlers.job("dropped", rate=Rate(2, per=HOUR, mode="drop"))

@@ -11,7 +11,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, NotFound, Unavailable
 from forge_jobs.model.queues import RateLimit, TokenGrant
-from forge_jobs.runtime.shared import rate_limits
+from forge_jobs.runtime.shared.rates import limiter as rate_limits
 from forge_jobs.runtime.shared.rates.limiter import LONGEST_PAUSE, RateLimiter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.set_back import LONGEST_TURN

@@ -170,6 +170,8 @@ class QueueLoop:
             outbox.ends.answered(ends, exchange.settled)
         if ends or exchange.claimed:
             services.jobs.announce_changes([self.queue])
+        if exchange.claimed and services.tokens.serves:
+            services.tokens.ask(exchange.claimed)
         self.pool.arrived(exchange, demand, asked_at, lease)
 
     async def _only_claim(self) -> bool:

@@ -27,6 +27,7 @@ from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
+from forge_jobs.runtime.shared.rates.ahead import TokensAhead
 from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
@@ -121,8 +122,8 @@ class PodServices:
         self.events = events
         self.latencies, self.failures = latencies, failures
         self.rate_limit, self.strikes = rate_limit, strikes or Strikes(storage.config)
-        self.progress = progress
-        self.job_context = job_context
+        self.tokens = TokensAhead(rate_limit, handlers, clock)
+        self.progress, self.job_context = progress, job_context
         self.values = values or PodValues(None)
         self.job_log = job_log or JobLog(host_id)
         self.capacity = capacity

@@ -81,6 +81,8 @@ async def _without_token(run: Run, services: PodServices) -> AttemptEnd | None:
     if run.job.rate_limit == ask.scope:
         ask = structs.replace(ask, had_turn=True)
     try:
+        if await services.tokens.taken(run.job.claim.job_id):
+            return None
         grant = await services.rate_limit.start(ask, lambda: rate.limit)
     except asyncio.CancelledError:
         run.stop(StopReason.SHUTDOWN)  # by the program

@@ -108,7 +108,9 @@ class Worker:
                 return
             now = services.clock.elapsed()
             self._stop_when_fenced(run, now)
-            if services.strikes.are_asked or run.handler.rate is not None:
+            if services.strikes.are_asked or not (
+                run.handler.rate is None or services.tokens.take(run.job.claim.job_id, now)
+            ):
                 end = await may_not_run(run, services)
             if end is None:
                 self._note_start(run, now)

@@ -170,6 +170,11 @@ class ConfigStore(Protocol):
         that had no turn leaves these: a token is given from one token's time after the last turn
         on, or while the bucket is full, as when those with turns do not come.
 
+        A token that is asked for ``ahead`` counts as taken at the end of that time: until then the
+        bucket gets back nothing of what is missing. So the bound of :class:`RateLimit` holds for
+        the times of use, whenever within ``ahead`` these are. Such a request is granted only while
+        the bucket stays half full, and never takes a place among the turns.
+
         The bucket of a key is full until a token is taken. Its size is that of the rate limit, also
         after a change of the rate limit: tokens that are missing stay missing, and turns are
         forgotten. A bucket that is full again leaves nothing in the store for long.

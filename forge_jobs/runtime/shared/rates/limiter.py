@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -77,6 +77,9 @@ class RateLimiter:
         self._home = HomeLoop("this rate limiter")
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
         self._starts: Lane[RateAsk, TokenGrant | None] = Lane(self._take_or_turn, repeat_for=_ZERO)
+        self._ahead: Lane[Sequence[RateAsk], list[bool]] = Lane(
+            self._take_ahead, repeat_for=_ZERO, count_of=len
+        )
         self._asked: deque[tuple[float, asyncio.Future[TokenGrant | None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.asked = 0
@@ -172,6 +175,24 @@ class RateLimiter:
         if grant.granted or grant.retry_in < LONGEST_TURN:
             return grant
         return TokenGrant(False, self._beyond_the_line())
+
+    def ahead(self, asks: Sequence[RateAsk]) -> "asyncio.Future[list[bool]]":
+        """Take tokens for jobs that begin within ``RateAsk.ahead``, where plenty are there.
+
+        Returns the future answer, one per request. False: the job asks when it begins.
+        """
+        self.asked += 1
+        return self._ahead.send(asks)
+
+    async def _take_ahead(self, batch: Sequence[Sequence[RateAsk]]) -> list[list[bool]]:
+        asks = [ask for each in batch for ask in each]
+        grants = await self._config.take_or_turn(asks, _ZERO)
+        granted = [grant is not None and grant.granted for grant in grants]
+        taken = Counter(ask.scope for ask, is_taken in zip(asks, granted, strict=True) if is_taken)
+        for scope, tokens in taken.items():
+            self.meter.count(scope, tokens, granted=True)
+        answers = iter(granted)
+        return [[next(answers) for _ in each] for each in batch]
 
     def _soon(
         self, answer: "asyncio.Future[TokenGrant | None]"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import RateAsk, TokenGrant
 from forge_jobs.storage.protocols.config import NOT_AHEAD
 from forge_jobs.storage.sql.config.store import SqlConfigStore
@@ -17,20 +18,33 @@ _GRANTED = TokenGrant(True, timedelta(0))
 # leaked since. No time is longer than the level takes to leak out, so no product leaves 64 bits.
 _LEVEL = "greatest(0, level - least(now - updated_at, level / capacity + 1) * capacity)"
 
-# Without a row in the answer nothing has happened, and the script reports why.
-_TAKING = f"""
-    WITH {MOMENT}
-    UPDATE forge_rate_limits SET level = {_LEVEL} + :count * period_us, updated_at = now
-    FROM moment
-    WHERE scope = :scope AND :count BETWEEN 1 AND capacity AND period_us > 0
-        AND {_LEVEL} <= (capacity - :count) * period_us
-    """
 _TYPES = {"clock": "bigint", "scope": "text", "count": "bigint"}
-_TAKE = Direct(f"{_TAKING} RETURNING TRUE", _TYPES)
+# No turn is to come that has the next token.
+_NOBODY_WAITS = "last_turn_at <= now - period_us / capacity - 1"
 
-# For jobs about to run: also no turn is to come that has the next token.
-_START = Direct(
-    f"{_TAKING} AND last_turn_at <= now - period_us / capacity - 1 RETURNING TRUE", _TYPES
+
+def _taking(level: str, full: str, *conditions: str) -> str:
+    """Return a statement that adds tokens to the level. Without a row in the answer nothing has
+    happened, and the script reports why."""
+    condition = " AND ".join((f"{level} <= {full} - :count * period_us", *conditions))
+    return f"""
+        WITH {MOMENT}
+        UPDATE forge_rate_limits SET level = {level} + :count * period_us, updated_at = now
+        FROM moment
+        WHERE scope = :scope AND :count BETWEEN 1 AND capacity AND period_us > 0 AND {condition}
+        RETURNING TRUE
+        """
+
+
+_FULL = "capacity * period_us"
+_TAKE = Direct(_taking(_LEVEL, _FULL), _TYPES)
+_START = Direct(_taking(_LEVEL, _FULL, _NOBODY_WAITS), _TYPES)
+# As in ``rate_keys.py``. A longer time than the period would leave 64 bits, and is refused as well.
+_AHEAD = Direct(
+    _taking(
+        f"greatest({_LEVEL}, least(:ahead, period_us) * capacity)", f"{_FULL} / 2", _NOBODY_WAITS
+    ),
+    {**_TYPES, "ahead": "bigint"},
 )
 
 
@@ -51,9 +65,13 @@ class PostgresConfigStore(SqlConfigStore):
     async def take_or_turn(
         self, asks: Sequence[RateAsk], within: timedelta
     ) -> list[TokenGrant | None]:
-        scope = asks[0].scope if asks else ""
-        if asks and all(not ask.key and ask.scope == scope for ask in asks):
-            values = {"scope": scope, "count": len(asks)}
-            if await self._postgres.direct(_START, values):
+        first = asks[0] if asks else RateAsk("")
+        scope, ahead = first.scope, first.ahead
+        if asks and all(not ask.key and ask.scope == scope and ask.ahead == ahead for ask in asks):
+            values: dict[str, object] = {"scope": scope, "count": len(asks)}
+            statement = _START
+            if ahead:
+                values["ahead"], statement = duration_us(ahead), _AHEAD
+            if await self._postgres.direct(statement, values):
                 return [_GRANTED] * len(asks)
         return await super().take_or_turn(asks, within)

@@ -198,6 +198,9 @@ class ReferenceConfig:
                 answers.append(None)
                 continue
             bucket = self._of_key(ask) if ask.key else self._leaked(ask.scope)
+            if ask.ahead:
+                answers.append(self._take_ahead(bucket, ask.ahead))
+                continue
             own = self._turn_after(bucket, within)
             is_open = ask.had_turn or own <= self._world.now or bucket.taken <= 0
             answer = self._take(bucket, 1) if is_open else TokenGrant(False, ZERO)
@@ -209,6 +212,16 @@ class ReferenceConfig:
                 answer = TokenGrant(False, within if turn is None else turn)
             answers.append(answer)
         return answers
+
+    def _take_ahead(self, bucket: ModelBucket, ahead: timedelta) -> TokenGrant:
+        """Take a token as of the end of ``ahead``: what leaks until then is missing already."""
+        capacity, period = bucket.limit.capacity, _period(bucket.limit)
+        taken = max(bucket.taken, ahead // _MICROSECOND * capacity) + period
+        token = -(-period // capacity) * _MICROSECOND
+        plenty = taken * 2 <= capacity * period
+        granted = plenty and bucket.last_turn_at + token <= self._world.now
+        bucket.taken = taken if granted else bucket.taken
+        return TokenGrant(granted, ZERO)
 
     def _turn_after(self, bucket: ModelBucket, within: timedelta) -> datetime:
         """Return when the token comes that belongs to none of the turns given before."""
