@@ -343,7 +343,9 @@ async def test_a_quiet_pod_drains_and_says_so_until_it_takes_work_again(storage:
 async def test_a_quiet_pod_that_stops_drains_for_good(storage: Storage) -> None:
     lease = await register(storage)
     await storage.procs.set_draining(lease, quiet=True)
+    before = await storage.procs.allocations()
     await storage.procs.set_draining(lease)
+    assert await storage.procs.allocations() == before
     found = await the_pod(storage, lease.host_id)
     assert (found.draining, found.quiet, found.standing) == (True, False, "draining")
 

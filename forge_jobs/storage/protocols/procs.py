@@ -65,7 +65,8 @@ class ProcStore(AskedStore, Protocol):
 
         Repeated with each beat of a pod that drains. A repeat changes nothing and wakes no waiter.
 
-        :param quiet: the pod does not stop: :meth:`end_draining` may follow
+        :param quiet: the pod does not stop: :meth:`end_draining` may follow. A quiet pod that stops
+            later leaves the allocations as they are
         """
         ...
 

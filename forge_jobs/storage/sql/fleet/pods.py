@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
-    Update,
     bindparam,
     case,
     delete,
@@ -84,11 +83,13 @@ RENEW = (
 )
 _DRAIN = (
     update(pods)
-    .where(*OF_LEASE, pods.c.draining.is_(False) | (pods.c.quiet != bindparam("is_quiet")))
-    .values(draining=True, quiet=bindparam("is_quiet"))
+    .where(*OF_LEASE, pods.c.draining != bindparam("drains"))
+    .values(draining=bindparam("drains"))
 )
-_END_DRAINING = (
-    update(pods).where(*OF_LEASE, pods.c.draining.is_(True)).values(draining=False, quiet=False)
+_QUIET = (
+    update(pods)
+    .where(*OF_LEASE, pods.c.quiet != bindparam("is_quiet"))
+    .values(quiet=bindparam("is_quiet"))
 )
 _FORGET = delete(pods).where(*OF_LEASE)
 # The literal lets the planner see that the partial index of held jobs applies.
@@ -231,10 +232,12 @@ def free_held_jobs(tx: Tx, kinds: Sequence[str], limit: int = FREED_AT_ONCE) -> 
     return limit - left
 
 
-def _drain(tx: Tx, lease: PodLease, change: Update, values: Mapping[str, bool]) -> None:
+def _drain(tx: Tx, lease: PodLease, *, drains: bool, quiet: bool = False) -> None:
     declared = declared_by(tx, lease.host_id)
     allocations.lock_queues(tx, declared)
-    if tx.execute(change, {**of_lease(lease), **values}).rowcount:
+    tx.execute(_QUIET, {**of_lease(lease), "is_quiet": quiet})
+    # A quiet pod that stops has the targets of before.
+    if tx.execute(_DRAIN, {**of_lease(lease), "drains": drains}).rowcount:
         allocations.move_versions(tx, declared)
         tx.wake_fleet()
 
@@ -288,10 +291,10 @@ class SqlProcStore(RequestCalls, KindCalls):
         return 0
 
     async def set_draining(self, lease: PodLease, *, quiet: bool = False) -> None:
-        await self._database.write(lambda tx: _drain(tx, lease, _DRAIN, {"is_quiet": quiet}))
+        await self._database.write(lambda tx: _drain(tx, lease, drains=True, quiet=quiet))
 
     async def end_draining(self, lease: PodLease) -> None:
-        await self._database.write(lambda tx: _drain(tx, lease, _END_DRAINING, {}))
+        await self._database.write(lambda tx: _drain(tx, lease, drains=False))
 
     async def unregister(self, lease: PodLease) -> None:
         await self._database.write(lambda tx: _unregister(tx, lease))

@@ -78,9 +78,11 @@ class ReferenceProcs(ReferenceRequests):
 
     def _drain(self, lease: PodLease, drains: bool, quiet: bool) -> None:
         pod = self._of(lease)
-        if pod is not None and (pod.draining, pod.quiet) != (drains, quiet):
-            pod.draining, pod.quiet = drains, quiet
+        if pod is None:
+            return
+        if pod.draining != drains:
             self._world.move_versions(*pod.slots)
+        pod.draining, pod.quiet = drains, quiet
 
     def unregister(self, lease: PodLease) -> None:
         pod = self._of(lease)
