@@ -165,8 +165,8 @@ _SHORT = (
         "a token too many, taken by one statement",
         "rate_limits",
         "config_store",
-        "<= (capacity - :count) * period_us",
-        "< (capacity - :count + 1) * period_us",
+        "<= {full} - :count * period_us",
+        "<= {full} - (:count - 1) * period_us",
     ),
     _bug(
         "what has leaked from a bucket leaks again",

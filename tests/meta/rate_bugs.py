@@ -145,8 +145,8 @@ RATE_BUGS = [
     _bug(
         "rate keys: one statement of PostgreSQL takes the token of a job that has a turn",
         "storage/sql/postgres/config_store",
-        " AND last_turn_at <= now - period_us / capacity - 1 ",
-        " ",
+        '_NO_TURN = "last_turn_at <= now - period_us / capacity - 1"',
+        '_NO_TURN = "TRUE"',
         f"{_SUITE}a_new_job_takes_no_token_of_one_that_has_a_turn",
         "postgres",
     ),

@@ -49,8 +49,8 @@ REQUEST_BUGS = (
     ),
     _sql(
         "another registration ends the draining",
-        "update(pods).where(*OF_LEASE, pods.c.draining.is_(True))",
-        'update(pods).where(pods.c.host_id == bindparam("by"), pods.c.draining.is_(True))',
+        '.where(*OF_LEASE, pods.c.quiet != bindparam("is_quiet"))',
+        '.where(pods.c.host_id == bindparam("by"), pods.c.quiet != bindparam("is_quiet"))',
         "fleet/pods",
     ),
     _redis(

@@ -24,7 +24,7 @@ async def take_or_turn(
 ) -> list[TokenGrant | None]:
     """See ``ConfigStore.take_or_turn``."""
     answers: list[TokenGrant | None] = []
-    # Jobs of one bucket ask by one object, which is cheaper to find by its identity.
+    # Jobs of one bucket often share one request, and identities are cheaper to compare than values.
     items = {at: _item(ask) for at, ask in {id(ask): ask for ask in asks}.items()}
     for first in range(0, len(asks), _AT_ONCE):
         some = [items[id(ask)] for ask in asks[first : first + _AT_ONCE]]

@@ -92,7 +92,7 @@ class _Bucket:
         return TokenGrant(False, timedelta(microseconds=min(turn, latest) - now))
 
     def _serve_ahead(self, ask: RateAsk, now: int) -> TokenGrant:
-        """Take a token that is used within a time, where plenty are there and nobody waits.
+        """Take a token that is used within a time, where plenty are there and no turn is open.
 
         Nothing leaks meanwhile: the level is at least what leaks in that time. See ADR 301.
         """

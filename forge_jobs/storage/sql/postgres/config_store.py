@@ -20,7 +20,7 @@ _LEVEL = "greatest(0, level - least(now - updated_at, level / capacity + 1) * ca
 
 _TYPES = {"clock": "bigint", "scope": "text", "count": "bigint"}
 # No turn is to come that has the next token.
-_NOBODY_WAITS = "last_turn_at <= now - period_us / capacity - 1"
+_NO_TURN = "last_turn_at <= now - period_us / capacity - 1"
 
 
 def _taking(level: str, full: str, *conditions: str) -> str:
@@ -38,12 +38,10 @@ def _taking(level: str, full: str, *conditions: str) -> str:
 
 _FULL = "capacity * period_us"
 _TAKE = Direct(_taking(_LEVEL, _FULL), _TYPES)
-_START = Direct(_taking(_LEVEL, _FULL, _NOBODY_WAITS), _TYPES)
+_START = Direct(_taking(_LEVEL, _FULL, _NO_TURN), _TYPES)
 # As in ``rate_keys.py``. A longer time than the period would leave 64 bits, and is refused as well.
 _AHEAD = Direct(
-    _taking(
-        f"greatest({_LEVEL}, least(:ahead, period_us) * capacity)", f"{_FULL} / 2", _NOBODY_WAITS
-    ),
+    _taking(f"greatest({_LEVEL}, least(:ahead, period_us) * capacity)", f"{_FULL} / 2", _NO_TURN),
     {**_TYPES, "ahead": "bigint"},
 )
 

@@ -36,7 +36,7 @@ local function serve(bucket, latest, waits, had_turn)
   return math.min(turn, latest) - now
 end
 
--- Takes a token that is used within `ahead`, where plenty are there and nobody waits. Nothing leaks meanwhile:
+-- Takes a token that is used within `ahead`, where plenty are there and no turn is open. Nothing leaks meanwhile:
 -- the level is at least what leaks in that time. See ADR 301.
 local function serve_ahead(bucket, ahead)
   local wait, rest = divide(bucket.token, bucket.leak)
