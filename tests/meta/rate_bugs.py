@@ -9,7 +9,7 @@ _PODS = "tests/runtime/test_tokens_ahead.py::test_"
 _UNIT = "tests/unit/test_handlers_rates.py::test_"
 _TOKENS = "tests/conformance/test_reserved_tokens.py::test_"
 _LINES = "tests/conformance/test_set_back_holds.py::test_"
-_LUA = "storage/redis/lua/config/take_or_turn.lua"
+_LUA = "storage/redis/lua/lib/config/tokens.lua"
 
 
 def _bug(name: str, module: str, old: str, new: str, test: str, backend: str = "sqlite") -> Bug:

@@ -27,6 +27,7 @@ from forge_jobs.runtime.queue.worker import Worker
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.failures import FailureRecorder
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.rates.ahead import FEWEST
 from forge_jobs.runtime.shared.rates.limiter import START_PATIENCE, RateLimiter
 from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
@@ -273,8 +274,9 @@ def test_what_is_held_when_a_backlog_ends_is_run_here() -> None:
     assert [simulate(released(jobs)) for jobs in range(300, 500, 10)] == [0] * 20
 
 
+@pytest.mark.parametrize("capacity", [FEWEST - 1, FEWEST])
 def test_jobs_that_begin_ask_for_their_tokens_before_the_queue_calls(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capacity: int
 ) -> None:
     """Their short call would else wait behind that of the queue, and each worker with it."""
     begun: list[Worker] = []
@@ -289,7 +291,7 @@ def test_jobs_that_begin_ask_for_their_tokens_before_the_queue_calls(
     async def late() -> tuple[int, int]:
         store = FarQueue(TRIP)
         store.waiting = 1_000_000
-        pod = FarPod(store, steady, rate=Rate(1_000_000))
+        pod = FarPod(store, steady, rate=Rate(capacity))
         calls: list[bool] = []
         limiter = pod.loop.pool._services.rate_limit
         store.on_exchange = lambda: calls.append(len(begun) > limiter.asked)

@@ -181,7 +181,7 @@ class RateLimiter:
 
         Returns the future answer, one per request. False: the job asks when it begins.
         """
-        self.asked += 1
+        self.asked += len(asks)
         return self._ahead.send(asks)
 
     async def _take_ahead(self, batch: Sequence[Sequence[RateAsk]]) -> list[list[bool]]:

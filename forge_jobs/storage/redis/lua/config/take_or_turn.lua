@@ -1,9 +1,9 @@
 -- allow-oom
 -- Takes a token for each request, or gives a turn. Answers per request -1 for a token, else the microseconds
 -- until the turn, and -2 where there is no such rate limit, or none that can be read.
--- uses: buckets rate_keys
+-- uses: buckets rate_keys tokens
 
-local A_TOKEN, NO_LIMIT, DAY_MS = -1, -2, 86400000
+local NO_LIMIT, DAY_MS = -2, 86400000
 
 -- Removes buckets of keys that are full and have no turn to come.
 local function drop_idle_buckets(base, most)
@@ -12,41 +12,6 @@ local function drop_idle_buckets(base, most)
     redis.call('HDEL', base .. ':rates', unpack(idle))
     redis.call('ZREM', base .. ':rates_idle', unpack(idle))
   end
-end
-
--- Takes a token, or gives a turn that is not after `latest`. Without `waits` the turn takes no place.
--- Each turn before has its own token, for a request that `had_turn`.
-local function serve(bucket, latest, waits, had_turn)
-  local function after(level)
-    local wait, rest = divide(level, bucket.leak)
-    return rest > 0 and wait + 1 or wait
-  end
-  local surplus = bucket.level - (bucket.capacity - 1) * bucket.token
-  local before, last = bucket.last_turn, math.min(bucket.last_turn, latest)
-  local free_at = last + after(bucket.token)
-  if surplus <= 0 and (had_turn or free_at <= now or bucket.level <= 0) then
-    bucket.level, bucket.is_changed = bucket.level + bucket.token, true
-    return A_TOKEN
-  end
-  local turn = math.max(now + after(math.max(surplus, 0)), free_at)
-  if waits then
-    bucket.last_turn = turn <= latest and turn or last
-    bucket.is_changed = bucket.is_changed or bucket.last_turn ~= before
-  end
-  return math.min(turn, latest) - now
-end
-
--- Takes a token that is used within `ahead`, where plenty are there and no turn is open. Nothing leaks meanwhile:
--- the level is at least what leaks in that time. See ADR 301.
-local function serve_ahead(bucket, ahead)
-  local wait, rest = divide(bucket.token, bucket.leak)
-  local is_free = bucket.last_turn + wait + (rest > 0 and 1 or 0) <= now
-  local level = math.max(bucket.level, ahead * bucket.leak) + bucket.token
-  if not is_free or 2 * level > bucket.capacity * bucket.token then
-    return 0
-  end
-  bucket.level, bucket.is_changed = level, true
-  return A_TOKEN
 end
 
 local function handle(base, request)
