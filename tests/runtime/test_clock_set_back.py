@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 SHORT: Any = {"lease": seconds(1.5), "fence_margin": seconds(0.3)}
 SETTINGS = quick_settings(**SHORT)
 PATIENT = quick_settings()
-"""Of a pod that is not to lose its lease: a loaded machine stalls for longer than the short one."""
+"""Of a pod that keeps the lease on a loaded machine, which stalls for longer than the short one."""
 
 
 JOBS = 6

@@ -1,4 +1,4 @@
-"""Tokens of claims that are held ahead: taken together with the claim, used when the job begins."""
+"""Tokens of claims that are held ahead: taken with the claim, used when the job begins."""
 
 import asyncio
 from collections.abc import Sequence
