@@ -416,7 +416,8 @@ async def test_a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:
     await storage.config.ensure_limits(QUEUE, {NAME: 1})
-    await storage.jobs.enqueue([new_job(limit_name=NAME, limit_key="a") for _ in range(3_500)])
+    for _ in range(35):
+        await storage.jobs.enqueue([new_job(limit_name=NAME, limit_key="a") for _ in range(100)])
     assert await claim(storage, lease)
     clock.advance(MICROSECOND)
     free = await store(storage, "", name="")

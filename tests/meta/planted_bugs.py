@@ -27,6 +27,7 @@ from pathlib import Path
 from tests.meta.again_bugs import AGAIN_BUGS
 from tests.meta.apart_bugs import APART_BUGS
 from tests.meta.bugs import BUGS, Bug, Edit
+from tests.meta.burst_bugs import BURST_BUGS
 from tests.meta.claim_bugs import CLAIM_BUGS
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.command_bugs import COMMAND_BUGS
@@ -151,6 +152,7 @@ GROUPS = {
     "rate": RATE_BUGS,
     "limit": LIMIT_BUGS,
     "share": SHARE_BUGS,
+    "burst": BURST_BUGS,
     "group": GROUP_BUGS,
     "strike": STRIKE_BUGS,
     "pod": POD_BUGS,

@@ -256,7 +256,7 @@ STRIKE_BUGS = [
     _bug(
         "on redis a held job stands ready too",
         "storage/redis/lua/lib/jobs/enqueue/inserting.lua",
-        "    if not (job.struck or job.permit and park_new and park_new(base, job)) then\n",
+        "    if not (job.struck or job.permit and park_new and park_new(base, job, jobs)) then\n",
         "    if true then\n",
         f"{_NEW}a_struck_job_is_held_at_once_and_others_of_the_call_run",
         "redis",

@@ -39,6 +39,10 @@ def limited(job: Job, around: Situation) -> Explanation:
         )
         most += f"wait{_held_by(key)}{_before(key)}; starts when the turn of the key comes"
         most += _turn(key.turn)
+    elif key.running < limit.at_most:
+        most = f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and {key.running}"
+        most += f" {'does' if key.running == 1 else 'do'}{_held_by(key)}{_before(key)}"
+        most += "; starts in its turn, with a claim to come"
     else:
         opens_at, opens_by = opens(key, limit, around.now)
         most = f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and as many do"

@@ -5,6 +5,10 @@ behind starts. The enqueue looks once for each key: whether the key is full, whe
 are on hold, and whether keys of the limit take turns. Only jobs that are due at once are looked at.
 All others wait for a claim to meet them, as jobs do that come back.
 
+A burst goes on hold as well: a call with many more jobs of a key than the key has room for. Such a
+key has an opening until it is full, and a claim that sees one decides about each job. So few keys
+of a queue have bursts on hold at once, and none where many other jobs are ready before them.
+
 No job may stay on hold while the key has room, and no claim looks at a key without an opening.
 SQLite has one writer, so what the look finds is true when the job is there. On Postgres a claim may
 take the last job off hold before the new job can be seen. So a script leaves an opening for each
@@ -12,8 +16,8 @@ key, with which the next claim looks again. The statement for plain requests loc
 hold instead: while that one is on hold, an opening stays with the room (``hot/enqueue.py``).
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,9 +25,18 @@ from sqlalchemy import ARRAY, Text, bindparam, insert, text
 
 from forge_jobs.model.jobs import Hold, NewJob
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, openings
+from forge_jobs.storage.sql.base.tables import CLAIMED, PARKED, READY, openings
 from forge_jobs.storage.sql.base.transaction import HotStatement, Key, Tx
 from forge_jobs.storage.sql.hot.permits import opening_of
+
+MANY = 100
+"""So many more jobs than the room of their key are a burst."""
+
+MOST_OPEN = 20
+"""So many openings a queue may have where another burst goes on hold."""
+
+IN_FRONT = 4
+"""A burst goes on hold that is so many times as large as what is ready before it."""
 
 _OF_KEY = "queue = :queue AND limit_name = :name AND limit_key = given.value"
 # The last job on hold: others of the key may have expired, and never be read.
@@ -47,6 +60,20 @@ _ON_SERVER = HotStatement(
         bindparam("keys", type_=ARRAY(Text))
     )
 )
+_LINE = HotStatement.of(f"""
+    SELECT (
+            SELECT count(*) FROM (
+                SELECT run_at FROM forge_jobs WHERE queue = :queue AND {READY}
+                ORDER BY priority, run_at
+                LIMIT :most
+            ) AS first
+            WHERE run_at <= :now
+        ) AS ready, (
+            SELECT count(*) FROM (
+                SELECT id FROM forge_openings WHERE queue = :queue LIMIT {MOST_OPEN}
+            ) AS one
+        ) AS opened
+""")
 _ADD = HotStatement(insert(openings))
 _NEVER = 2**62
 _ANY = 2**62
@@ -70,38 +97,74 @@ def key_of(request: NewJob) -> Key:
 
 def without_room(tx: Tx, requests: Iterable[NewJob]) -> set[Key]:
     """Return the keys whose new jobs go on hold, and leave what the next claims have to look at."""
-    named: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for one in requests:
-        if is_due_at_once(one):
-            named[one.queue, one.limit_name][one.limit_key] = None
-    found: set[Key] = set()
-    if not named or (tx.flavor.locks_rows and tx.is_callers):
+    counts = Counter(key_of(one) for one in requests if is_due_at_once(one))
+    if not counts or (tx.flavor.locks_rows and tx.is_callers):
         # A look in a caller's transaction could make unrelated ones conflict.
-        return found
+        return set()
+    named: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for queue, name, key in counts:
+        named[queue, name].append(key)
+    look = _Look(tx, counts)
     for (queue, name), keys in named.items():
-        found |= _looked_up(tx, queue, name, list(keys))
-    return found
+        look.at(queue, name, keys)
+    look.at_bursts()
+    return look.found
 
 
-def _looked_up(tx: Tx, queue: str, name: str, keys: list[str]) -> set[Key]:
-    is_file = not tx.flavor.locks_rows
-    listed: Any = msgspec.json.encode(keys).decode() if is_file else keys
-    values = {"queue": queue, "name": name, "keys": listed, "never": _NEVER}
-    found: set[Key] = set()
-    turns: list[Key] = []
-    for row in tx.rows(_IN_FILE if is_file else _ON_SERVER, values):
-        key = queue, name, row.key
-        is_behind = row.last_until is not None and number_or(row.last_until, 0) > tx.now
-        is_full = row.at_most is not None and row.used >= number_or(row.at_most, _ANY)
-        if is_behind or is_full or row.share is not None:
-            found.add(key)
-            if not is_file:
-                tx.free(*key)
-            elif not is_behind and not is_full:
-                turns.append(key)
-    if turns:
-        tx.put(_ADD, [opening_of(key, tx.now) for key in turns])
-    return found
+class _Look:
+    """What one call finds of the keys of its new jobs.
+
+    :param counts: how many jobs of each key are new
+    """
+
+    def __init__(self, tx: Tx, counts: Mapping[Key, int]) -> None:
+        self.found: set[Key] = set()
+        self._tx = tx
+        self._is_file = not tx.flavor.locks_rows
+        self._counts = counts
+        self._bursts: list[Key] = []
+
+    def at(self, queue: str, name: str, keys: list[str]) -> None:
+        """Look at keys of one limit."""
+        tx, is_file = self._tx, self._is_file
+        listed: Any = msgspec.json.encode(keys).decode() if is_file else keys
+        values = {"queue": queue, "name": name, "keys": listed, "never": _NEVER}
+        turns: list[Key] = []
+        for row in tx.rows(_IN_FILE if is_file else _ON_SERVER, values):
+            key = queue, name, row.key
+            is_behind = row.last_until is not None and number_or(row.last_until, 0) > tx.now
+            room = _ANY if row.at_most is None else number_or(row.at_most, _ANY) - row.used
+            if is_behind or room <= 0 or row.share is not None:
+                self.found.add(key)
+                if not is_file or not (is_behind or room <= 0):
+                    turns.append(key)
+            elif self._counts[key] > room + MANY:
+                self._bursts.append(key)
+        self._open(turns)
+
+    def at_bursts(self) -> None:
+        """Decide which bursts go on hold, the largest ones of a queue first."""
+        left: dict[str, int] = {}
+        ready: dict[str, int] = {}
+        chosen: list[Key] = []
+        for key in sorted(self._bursts, key=self._counts.__getitem__, reverse=True):
+            queue, most = key[0], self._counts[key] // IN_FRONT
+            if queue not in left:
+                values = {"queue": queue, "most": most, "now": self._tx.now}
+                [line] = self._tx.rows(_LINE, values)
+                left[queue], ready[queue] = MOST_OPEN - line.opened, line.ready
+            if left[queue] > 0 and ready[queue] < most:
+                left[queue] -= 1
+                chosen.append(key)
+        self.found.update(chosen)
+        self._open(chosen)
+
+    def _open(self, keys: Collection[Key]) -> None:
+        if not self._is_file:
+            for key in keys:
+                self._tx.free(*key)
+        elif keys:
+            self._tx.put(_ADD, [opening_of(key, self._tx.now) for key in keys])
 
 
 def hold_of(request: NewJob, full: Collection[Key]) -> str | None:

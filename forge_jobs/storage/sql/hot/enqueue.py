@@ -7,7 +7,8 @@ other transaction can store one of the ids meanwhile.
 from collections.abc import Sequence
 
 from forge_jobs.storage.sql.base.job_columns import NEW
-from forge_jobs.storage.sql.base.tables import PARKED, jobs
+from forge_jobs.storage.sql.base.tables import PARKED, READY, jobs
+from forge_jobs.storage.sql.hot import behind
 from forge_jobs.storage.sql.hot.parts import COUNT, MOMENT, type_name
 
 _FROM_NOW = "CASE WHEN given.from_now THEN moment.now ELSE 0 END"
@@ -73,7 +74,8 @@ TYPES_OF_ONE = {**_OWN, **GIVEN}
 # behind: the last job on hold is locked, and so stays on hold until the new job can be seen. Claims
 #         skip the locked job, and see that the job is on hold: they leave an opening where there is
 #         room. One that expires soon may be gone for them
-# beyond: the key is full, or takes turns. The next claim looks at the key again
+# beyond: the key is full, or takes turns, or the jobs are a burst. The next claim looks at the key
+#         again. A call is too small for many bursts
 _OF_KEY = "queue = wanted.queue AND limit_name = wanted.name AND limit_key = wanted.key"
 _LOOKED = f""", looked AS MATERIALIZED (
         SELECT wanted.*, bound.at_most, bound.share, coalesce((
@@ -88,13 +90,26 @@ _LOOKED = f""", looked AS MATERIALIZED (
             ON bound.queue = wanted.queue AND bound.name = wanted.name
     ), decided AS MATERIALIZED (
         SELECT wanted.*, NOT is_behind AND at_most IS NOT NULL AND (
-            share IS NOT NULL OR at_most <= (
-                SELECT count(*) FROM forge_jobs AS running
-                WHERE running.{_OF_KEY.replace("AND ", "AND running.")}
-                    AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
-            )
+            share IS NOT NULL OR at_most <= used OR CASE WHEN jobs > at_most - used + {behind.MANY} THEN (
+                SELECT count(*) FILTER (WHERE run_at <= moment.now) FROM (
+                    SELECT run_at FROM forge_jobs WHERE queue = wanted.queue AND {READY}
+                    ORDER BY priority, run_at
+                    LIMIT wanted.jobs / {behind.IN_FRONT}
+                ) AS first CROSS JOIN moment
+            ) < jobs / {behind.IN_FRONT} AND (
+                SELECT count(*) FROM (
+                    SELECT FROM forge_openings WHERE queue = wanted.queue LIMIT {behind.MOST_OPEN}
+                ) AS one
+            ) < {behind.MOST_OPEN} ELSE false END
         ) AS is_beyond
-        FROM looked AS wanted
+        FROM (
+            SELECT looked.*, CASE WHEN NOT is_behind AND share IS NULL AND at_most IS NOT NULL THEN (
+                SELECT count(*) FROM forge_jobs AS running
+                WHERE running.{_OF_KEY.replace("wanted", "looked").replace("AND ", "AND running.")}
+                    AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
+            ) END AS used
+            FROM looked
+        ) AS wanted
     ), opened AS (
         INSERT INTO forge_openings (queue, limit_name, limit_key, since)
         SELECT queue, name, key, moment.now FROM decided CROSS JOIN moment WHERE is_beyond
@@ -102,12 +117,12 @@ _LOOKED = f""", looked AS MATERIALIZED (
         SELECT array_agg(is_behind OR is_beyond ORDER BY place) AS are_held FROM decided
     )"""
 _IS_HELD = ", CASE WHEN (SELECT are_held FROM held)[given.of_key] THEN 'limit' END"
-_KEYS = {"key_queues": "text[]", "key_names": "text[]", "keys": "text[]"}
+_KEYS = {"key_queues": "text[]", "key_names": "text[]", "keys": "text[]", "jobs": "integer[]"}
 _LISTED_KEYS = f"""
             SELECT * FROM unnest({", ".join(f":{name}" for name in _KEYS)})
-                WITH ORDINALITY AS one (queue, name, key, place)
+                WITH ORDINALITY AS one (queue, name, key, jobs, place)
 """
-_OWN_KEY = "SELECT :queue AS queue, :limit_name AS name, :limit_key AS key, 1 AS place"
+_OWN_KEY = "SELECT :queue AS queue, :limit_name AS name, :limit_key AS key, 1 AS jobs, 1 AS place"
 
 MANY_OF_KEYS = _ENQUEUE.format(
     given=f"""

@@ -1,5 +1,6 @@
 """Stores requests without parents and unique keys by one statement."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,8 +78,10 @@ def _keys_of(requests: Sequence[NewJob]) -> dict[str, Any]:
         for one in sorted(requests, key=place_of)
     ]
     queues, names, keys = zip(*places, strict=True)
+    counts = Counter(of_key)
     return {
         "of_key": of_key,
+        "jobs": [counts[place] for place in places.values()],
         "key_queues": list(queues),
         "key_names": list(names),
         "keys": list(keys),

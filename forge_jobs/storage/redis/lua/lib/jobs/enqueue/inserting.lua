@@ -36,12 +36,12 @@ local function write(base, job)
   end
 end
 
-local function list(base, job)
+local function list(base, job, jobs)
   local template = job.template
   if job.parents then
     later('ZADD', base .. ':s:blocked', 0, job.id)
   else
-    if not (job.struck or job.permit and park_new and park_new(base, job)) then
+    if not (job.struck or job.permit and park_new and park_new(base, job, jobs)) then
       later('ZADD', template.ready, template.due, job.id)
       template.is_ready = true
     end
@@ -63,7 +63,7 @@ local function insert_all(base, jobs)
     if not template.fields then
       prepare(base, template)
     end
-    list(base, job)
+    list(base, job, jobs)
     if template.is_ready and not template.is_listed then
       template.is_listed = true
       scored[#scored + 1], scored[#scored + 2] = line_score(template.priority, template.due), template.line

@@ -1,15 +1,56 @@
 -- New jobs whose permit has no room: on hold from the enqueue on, out of the lines. Used with inserting.lua.
 
--- By base and permit: new jobs go on hold. By base: any job is on hold. Found once in a step.
-local held_permits, are_parked = {}, {}
+-- By base and permit: new jobs go on hold. By base: any job is on hold, and how many jobs of each permit are new.
+-- Found once in a step.
+local held_permits, are_parked, new_by_permit = {}, {}, {}
 
--- Puts a new job that is due at once on hold behind others of the permit, where the permit is full, and where the
--- keys of the limit take turns: then the permit has a turn if there is room. Returns whether the job is on hold.
--- Beside a key of another type the job goes into the lines, for a claim.
-local function park_new(base, job)
+-- So many more jobs than there is room are a burst.
+local MANY = 100
+
+-- Whether a job is due at once: others go into the lines, for a claim.
+local function may_be_held(job)
+  local template = job.template
+  return job.permit and not (template.delay or template.run_at or job.parents or job.struck)
+end
+
+-- Returns whether the step has many more new jobs of the permit than there is room. Those that there is room for
+-- are ready at its end.
+local function is_burst(base, permit, room, jobs)
+  if room > MOST_OPENED or #jobs <= room + MANY then
+    return false
+  elseif not new_by_permit[base] then
+    local numbers = {}
+    for _, job in ipairs(jobs) do
+      if may_be_held(job) then
+        numbers[job.permit] = (numbers[job.permit] or 0) + 1
+      end
+    end
+    new_by_permit[base] = numbers
+  end
+  if new_by_permit[base][permit] > room + MANY then
+    freed_permits[permit], at_end = room, open_freed
+    return true
+  end
+  return false
+end
+
+-- The job on hold that comes first, where its permit has room: one that goes before it is ready at the end of the
+-- step. Others of the permit are ready, and a claim goes by the lines.
+local first_places, rooms_left = {}, {}
+
+local function note_first(base, permit, room)
+  first_places[base .. permit] = (read_record('ZRANGE', base .. ':parked:' .. permit, 0, 0) or {})[1]
+  rooms_left[base .. permit] = room
+end
+
+-- Puts a new job that is due at once on hold behind others of the permit, where the permit is full, in a burst, and
+-- where the keys of the limit take turns: then the permit has a turn if there is room. Returns whether the job is on
+-- hold. Beside a key of another type the job goes into the lines, for a claim.
+local function park_new(base, job, jobs)
   local permit, template = job.permit, job.template
-  local is_held = held_permits[base .. permit]
-  if template.delay or template.run_at then
+  local of = base .. permit
+  local is_held = held_permits[of]
+  if not may_be_held(job) then
     return false
   elseif is_held == nil then
     if are_parked[base] == nil then
@@ -17,17 +58,24 @@ local function park_new(base, job)
     end
     local waiting = not are_parked[base] and 0 or read_record('ZCARD', base .. ':parked:' .. permit)
     local room, share, used = room_of(base, permit)
-    is_held = waiting and (waiting > 0 or used and (room <= 0 or share)) and true or false
+    is_held = waiting and (waiting > 0 or used and (room <= 0 or share or is_burst(base, permit, room, jobs)))
+      and true or false
     if is_held and share and room > 0 and redis.call('ZADD', base .. ':turns', 'NX', now_text, permit) == 1 then
       wake_queue(base)
+    elseif is_held and not share and room > 0 and waiting > 0 then
+      note_first(base, permit, room)
     end
-    held_permits[base .. permit] = is_held
+    held_permits[of] = is_held
   end
   if is_held then
     local place = place_of(template.priority, template.due, job.id)
     later('ZADD', base .. ':parked:' .. permit, 0, place)
     later('ZADD', base .. ':parks', 0, permit)
     job.is_parked = true
+    if first_places[of] and rooms_left[of] > 0 and is_before(place, first_places[of]) then
+      free_permit(base, permit)
+      rooms_left[of] = rooms_left[of] - 1
+    end
   end
   return is_held
 end
