@@ -13,7 +13,7 @@ from forge_jobs.model.strikes import Strike
 from forge_jobs.policy import remedies
 from forge_jobs.policy.cooldowns import cooldown_began
 from forge_jobs.policy.explanations import ZERO, Explanation, KeySeen, Reason, Situation, at, count
-from forge_jobs.policy.slots.permits import limited
+from forge_jobs.policy.slots.permits import has_room, limited
 from forge_jobs.policy.slots.reasons import in_progress, of_fleet
 from forge_jobs.privacy.encryption import key_named_by
 
@@ -117,7 +117,7 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.unreadable or job.hold is Hold.UNREADABLE:
         return _unreadable(job)
     if job.hold is Hold.LIMIT:
-        return limited(job, around)
+        return _of_limit(job, around)
     if job.hold is Hold.STRUCK:
         return _struck(job, around)
     if job.hold is not None:
@@ -127,6 +127,15 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
             help=remedies.start_worker(job.queue),
         )
     return None if job.due_at <= around.now else _not_due(job, around)
+
+
+def _of_limit(job: Job, around: Situation) -> Explanation:
+    """A job of a key with room waits for a claim: what keeps claims from the queue comes first."""
+    if has_room(job, around):
+        if not any(job.queue in pod.pod.queues for pod in around.live):
+            return of_fleet(job, around)
+        return _of_queue(job, around) or limited(job, around)
+    return limited(job, around)
 
 
 def _not_due(job: Job, around: Situation) -> Explanation:

@@ -6,6 +6,7 @@ A claim decides in the order of the queue which of them start, as if all were re
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -44,10 +45,14 @@ OTHER_KIND = "tests.of_another_pod"
 @pytest.fixture
 async def lease(storage: Storage) -> PodLease:
     await storage.config.ensure_limits(QUEUE, {NAME: ROOM})
-    return await register(storage, lease_for=HOUR)
+    lease = await register(storage, lease_for=HOUR)
+    # The first call of a program for a queue has a way of its own.
+    await enqueue_one(storage)
+    await end_all(storage, await claim(storage, lease))
+    return lease
 
 
-def of_key(count: int, key: str = "a", **fields: object) -> list[NewJob]:
+def of_key(count: int, key: str = "a", **fields: Any) -> list[NewJob]:
     return [new_job(limit_name=NAME, limit_key=key, **fields) for _ in range(count)]
 
 
@@ -55,7 +60,7 @@ def ids_of(claims: list[ClaimedJob]) -> list[JobId]:
     return [one.claim.job_id for one in claims]
 
 
-async def burst(storage: Storage, count: int = BURST, **fields: object) -> list[JobId]:
+async def burst(storage: Storage, count: int = BURST, **fields: Any) -> list[JobId]:
     """Enqueue a burst and return its ids in the order of the queue."""
     jobs = of_key(count, **fields)
     await storage.jobs.enqueue(jobs)
@@ -150,23 +155,24 @@ async def test_few_jobs_more_than_there_is_room_are_ready(
 
 
 async def test_a_burst_behind_many_ready_jobs_is_ready_too(
-    storage: Storage, lease: PodLease, clock: ManualClock
+    storage: Storage, lease: PodLease, clock: ManualClock, request: pytest.FixtureRequest
 ) -> None:
     await storage.jobs.enqueue([new_job() for _ in range(BURST)])
     clock.advance(MICROSECOND)
-    ids = await burst(storage)
+    await burst(storage)
     # On Redis a burst on hold costs claims nothing. On SQL each claim would decide about each job.
-    assert await due(storage) in (2 * BURST, BURST + ROOM)
-    assert (await due(storage) == BURST + ROOM) == (await held(storage, ids[-1]) is Hold.LIMIT)
+    is_redis = "redis" in request.node.callspec.params["storage"]
+    assert await due(storage) == BURST + (ROOM if is_redis else BURST)
     assert len(await claim(storage, lease, limit=2 * BURST)) == BURST + ROOM
 
 
 async def test_few_keys_of_a_queue_have_bursts_on_hold_at_once(
-    storage: Storage, lease: PodLease
+    storage: Storage, lease: PodLease, request: pytest.FixtureRequest
 ) -> None:
     ids = [(await burst(storage, 1_000, key=f"k{n}"))[-1] for n in range(24)]
     on_hold = [await held(storage, each) for each in ids].count(Hold.LIMIT)
-    assert on_hold in (20, 24)
+    # Only on SQL each of them makes claims dearer, until the key is full.
+    assert on_hold == (24 if "redis" in request.node.callspec.params["storage"] else 20)
     claims: list[ClaimedJob] = []
     for _ in range(40):
         claims += await claim(storage, lease, limit=20)
@@ -209,8 +215,6 @@ async def postpone(storage: Storage, ids: list[JobId], _: ManualClock) -> None:
         before = content_of(job)
         after = structs.replace(before, due_at=before.due_at + HOUR)
         await storage.jobs.edit(each, token=job.token, before=before, after=after)
-
-
 
 
 _GOES = [cancel, delete, postpone]

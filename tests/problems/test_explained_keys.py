@@ -51,6 +51,27 @@ async def told_of(storage: Storage, job_id: JobId) -> Explanation:
     return await JobClient(storage).explain(job_id)
 
 
+async def test_a_job_of_a_burst_is_told_what_keeps_claims_away_or_that_its_key_has_room(
+    storage: Storage, fleet: Fleet
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: 2})
+    burst = [new_job(limit_name=NAME, limit_key="a") for _ in range(150)]
+    await storage.jobs.enqueue(burst)
+    last = max(one.id for one in burst)
+    assert (await get_job(storage, last)).hold is Hold.LIMIT
+    assert (await told_of(storage, last)).reason is Reason.NO_POD
+    lease = await fleet.start(slots=10)
+    told = await told_of(storage, last)
+    assert told.reason is Reason.LIMITED
+    assert "2 jobs of key 'a' may run at once in the queue, and 0 do; " in told.text
+    assert told.text.endswith("starts in its turn, with a claim to come")
+    await storage.config.set_paused(QUEUE, True)
+    assert (await told_of(storage, last)).reason is Reason.PAUSED
+    await storage.config.set_paused(QUEUE, False)
+    assert len(await run(storage, lease, 10)) == 2
+    assert "and as many do" in (await told_of(storage, last)).text
+
+
 async def test_a_job_at_a_full_key_is_told_its_place_and_when_a_permit_comes_free(
     storage: Storage, fleet: Fleet, clock: ManualClock
 ) -> None:

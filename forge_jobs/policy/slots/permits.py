@@ -24,11 +24,21 @@ _NAMED = 3
 _MOST_HOLDERS = 10
 
 
+def _bound(job: Job, around: Situation) -> LimitState | None:
+    known = (each for each in around.limits if (each.queue, each.name) == _limit_of(job))
+    return next(known, None)
+
+
+def has_room(job: Job, around: Situation) -> bool:
+    """Return whether the key of a job on hold has room, and takes no turns."""
+    limit = _bound(job, around)
+    return limit is not None and limit.share is None and around.key.running < limit.at_most
+
+
 def limited(job: Job, around: Situation) -> Explanation:
     """The reason of a job that is on hold for a limit by key."""
     key = around.key
-    known = (each for each in around.limits if (each.queue, each.name) == _limit_of(job))
-    limit = next(known, None)
+    limit = _bound(job, around)
     named = f" of key {job.limit_key!r}" if job.limit_key else ""
     opens_at = opens_by = None
     if limit is None:
@@ -40,7 +50,9 @@ def limited(job: Job, around: Situation) -> Explanation:
         most += f"wait{_held_by(key)}{_before(key)}; starts when the turn of the key comes"
         most += _turn(key.turn)
     elif key.running < limit.at_most:
-        most = f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and {key.running}"
+        most = (
+            f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and {key.running}"
+        )
         most += f" {'does' if key.running == 1 else 'do'}{_held_by(key)}{_before(key)}"
         most += "; starts in its turn, with a claim to come"
     else:

@@ -28,7 +28,7 @@ from tests.support.callers import (
     drivers_own,
     sync_connection,
 )
-from tests.support.factories import KIND, QUEUE, claim_one, enqueue_one, new_job, register
+from tests.support.factories import KIND, QUEUE, claim, claim_one, enqueue_one, new_job, register
 from tests.support.postgres import raw, with_options
 
 pytestmark = [pytest.mark.anyio, pytest.mark.only_rows]
@@ -74,6 +74,23 @@ async def test_what_is_committed_is_there_and_wakes_once(
         assert (await waited(storage, 10)).queues == {QUEUE}
         assert not await waited(storage, 0.1)
     assert (await claim_one(storage, lease)).claim.job_id == job.id
+
+
+@pytest.mark.parametrize("commits", [False, True])
+async def test_a_burst_of_one_key_goes_and_comes_with_the_callers_transaction(
+    storage: Storage, url: str, commits: bool
+) -> None:
+    lease = await register(storage)
+    await storage.config.ensure_limits(QUEUE, {"n": 2})
+    burst = [new_job(limit_name="n", limit_key="a") for _ in range(150)]
+    async with async_connection(url) as (connection, end):
+        await storage.jobs.enqueue(burst, connection=connection)
+        await end(commits)
+    few = [new_job(limit_name="n", limit_key="a") for _ in range(2)]
+    await storage.jobs.enqueue(few)
+    claimed = {one.claim.job_id for one in await claim(storage, lease, limit=9)}
+    first = burst if commits else few
+    assert claimed == {*sorted(one.id for one in first)[:2]}
 
 
 @every_kind

@@ -14,7 +14,7 @@ from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.jobs import After, Unique
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import QUEUE, new_job
+from tests.support.factories import QUEUE, claim, new_job, register
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +108,23 @@ async def test_what_is_committed_is_there_and_wakes_once(
         assert (await waited(storage, 10)).queues == {QUEUE}
         assert not await waited(storage, 0.1)
     assert job.id in await storage.jobs.get([job.id])
+
+
+@pytest.mark.parametrize("commits", [False, True])
+async def test_a_burst_of_one_key_goes_and_comes_with_the_callers_transaction(
+    storage: Storage, tmp_path: Path, commits: bool
+) -> None:
+    lease = await register(storage)
+    await storage.config.ensure_limits(QUEUE, {"n": 2})
+    burst = [new_job(limit_name="n", limit_key="a") for _ in range(150)]
+    async with async_connection(tmp_path / "jobs.db") as (connection, end):
+        await storage.jobs.enqueue(burst, connection=connection)
+        await end(commits)
+    few = [new_job(limit_name="n", limit_key="a") for _ in range(2)]
+    await storage.jobs.enqueue(few)
+    claimed = {one.claim.job_id for one in await claim(storage, lease, limit=9)}
+    first = burst if commits else few
+    assert claimed == {*sorted(one.id for one in first)[:2]}
 
 
 @every_kind

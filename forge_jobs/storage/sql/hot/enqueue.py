@@ -90,7 +90,8 @@ _LOOKED = f""", looked AS MATERIALIZED (
             ON bound.queue = wanted.queue AND bound.name = wanted.name
     ), decided AS MATERIALIZED (
         SELECT wanted.*, NOT is_behind AND at_most IS NOT NULL AND (
-            share IS NOT NULL OR at_most <= used OR CASE WHEN jobs > at_most - used + {behind.MANY} THEN (
+            share IS NOT NULL OR at_most <= used
+            OR CASE WHEN jobs > at_most - used + {behind.MANY} THEN (
                 SELECT count(*) FILTER (WHERE run_at <= moment.now) FROM (
                     SELECT run_at FROM forge_jobs WHERE queue = wanted.queue AND {READY}
                     ORDER BY priority, run_at
@@ -103,10 +104,11 @@ _LOOKED = f""", looked AS MATERIALIZED (
             ) < {behind.MOST_OPEN} ELSE false END
         ) AS is_beyond
         FROM (
-            SELECT looked.*, CASE WHEN NOT is_behind AND share IS NULL AND at_most IS NOT NULL THEN (
+            SELECT looked.*, CASE WHEN NOT is_behind AND share IS NULL THEN (
                 SELECT count(*) FROM forge_jobs AS running
                 WHERE running.{_OF_KEY.replace("wanted", "looked").replace("AND ", "AND running.")}
                     AND running.status = 'in_progress' AND running.limit_name IS NOT NULL
+                    AND at_most IS NOT NULL
             ) END AS used
             FROM looked
         ) AS wanted
