@@ -313,6 +313,27 @@ async def test_bursts_of_many_keys_leave_no_key_with_room_idle(
     assert sorted(first[each] for each in taken) == sorted(keys * ROOM)
 
 
+async def test_many_jobs_of_full_keys_in_front_are_met_once(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await storage.config.set_limit(QUEUE, NAME, 1)
+    for _ in range(30):
+        # No burst, so that claims put them on hold.
+        await storage.jobs.enqueue(
+            [new_job(limit_name=NAME, limit_key=f"k{n % 7}") for n in range(100)]
+        )
+    clock.advance(MICROSECOND)
+    behind = {await enqueue_one(storage, limit_name=NAME, limit_key=f"other {n}") for n in range(5)}
+    claims: list[ClaimedJob] = []
+    # About a thousand jobs are put on hold by one claim.
+    for _ in range(8):
+        claims += await claim(storage, lease, limit=20)
+    assert len(claims) == 12
+    assert behind <= {*ids_of(claims)}
+    counts = (await storage.jobs.counts((QUEUE,)))[QUEUE]
+    assert (counts.due, counts.held, counts.by_status["pending"]) == (0, 0, 3_005 - 12)
+
+
 async def test_no_job_of_a_burst_stays_on_hold_beside_claims_ends_and_edits(
     storage: Storage, lease: PodLease
 ) -> None:

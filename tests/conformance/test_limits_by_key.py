@@ -394,24 +394,6 @@ async def test_a_limit_counts_within_its_queue(storage: Storage) -> None:
         assert len(await claim(storage, lease, limit=5, queue=queue)) == 1
 
 
-async def test_many_jobs_of_full_keys_in_front_are_met_once(
-    storage: Storage, lease: PodLease, clock: ManualClock
-) -> None:
-    await storage.config.ensure_limits(QUEUE, {NAME: 1})
-    requests = [new_job(limit_name=NAME, limit_key=f"k{n % 7}") for n in range(3_000)]
-    await storage.jobs.enqueue(requests)
-    clock.advance(MICROSECOND)
-    behind = {await store(storage, f"other {n}") for n in range(5)}
-    claims: list[ClaimedJob] = []
-    # About a thousand jobs are put on hold by one claim.
-    for _ in range(8):
-        claims += await claim(storage, lease, limit=20)
-    assert len(claims) == 12
-    assert behind <= {*ids_of(claims)}
-    counts = (await storage.jobs.counts((QUEUE,)))[QUEUE]
-    assert (counts.due, counts.held, counts.by_status["pending"]) == (0, 0, 3_005 - 12)
-
-
 async def test_a_claim_says_that_more_may_follow_behind_jobs_it_put_on_hold(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

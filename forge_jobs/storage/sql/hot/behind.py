@@ -36,7 +36,7 @@ MOST_OPEN = 20
 """So many openings a queue may have where another burst goes on hold."""
 
 IN_FRONT = 4
-"""A burst goes on hold that is so many times as large as what is ready before it."""
+"""A burst goes on hold with so many times as many jobs as the queue has ready ones."""
 
 _OF_KEY = "queue = :queue AND limit_name = :name AND limit_key = given.value"
 # The last job on hold: others of the key may have expired, and never be read.
@@ -112,7 +112,7 @@ def without_room(tx: Tx, requests: Iterable[NewJob]) -> set[Key]:
 
 
 class _Look:
-    """What one call finds of the keys of its new jobs.
+    """The keys of the new jobs of one call, and those whose jobs go on hold.
 
     :param counts: how many jobs of each key are new
     """

@@ -38,11 +38,6 @@ end
 -- step. Others of the permit are ready, and a claim goes by the lines.
 local first_places, rooms_left = {}, {}
 
-local function note_first(base, permit, room)
-  first_places[base .. permit] = (read_record('ZRANGE', base .. ':parked:' .. permit, 0, 0) or {})[1]
-  rooms_left[base .. permit] = room
-end
-
 -- Puts a new job that is due at once on hold behind others of the permit, where the permit is full, in a burst, and
 -- where the keys of the limit take turns: then the permit has a turn if there is room. Returns whether the job is on
 -- hold. Beside a key of another type the job goes into the lines, for a claim.
@@ -63,7 +58,8 @@ local function park_new(base, job, jobs)
     if is_held and share and room > 0 and redis.call('ZADD', base .. ':turns', 'NX', now_text, permit) == 1 then
       wake_queue(base)
     elseif is_held and not share and room > 0 and waiting > 0 then
-      note_first(base, permit, room)
+      first_places[of] = (read_record('ZRANGE', base .. ':parked:' .. permit, 0, 0) or {})[1]
+      rooms_left[of] = room
     end
     held_permits[of] = is_held
   end
