@@ -6,7 +6,7 @@ are on hold, and whether keys of the limit take turns. Only jobs that are due at
 All others wait for a claim to meet them, as jobs do that come back.
 
 A burst goes on hold as well: a call with many more jobs of a key than the key has room for. Such a
-key has an opening until it is full, and a claim that sees one decides about each job. So few keys
+key has an opening until full, and a claim that sees one decides about each job. So few keys
 of a queue have bursts on hold at once, and none where many other jobs are ready before them.
 
 No job may stay on hold while the key has room, and no claim looks at a key without an opening.

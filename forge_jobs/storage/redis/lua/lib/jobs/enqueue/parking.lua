@@ -7,14 +7,14 @@ local held_permits, are_parked, new_by_permit = {}, {}, {}
 -- So many more jobs than there is room are a burst.
 local MANY = 100
 
--- Whether a job is due at once: others go into the lines, for a claim.
+-- Only jobs that are due at once may be on hold: others go into the lines, for a claim.
 local function may_be_held(job)
   local template = job.template
   return job.permit and not (template.delay or template.run_at or job.parents or job.struck)
 end
 
 -- Returns whether the step has many more new jobs of the permit than there is room. Those that there is room for
--- are ready at its end.
+-- are ready at the end of the step.
 local function is_burst(base, permit, room, jobs)
   if room > MOST_OPENED or #jobs <= room + MANY then
     return false
@@ -34,8 +34,8 @@ local function is_burst(base, permit, room, jobs)
   return false
 end
 
--- The job on hold that comes first, where its permit has room: one that goes before it is ready at the end of the
--- step. Others of the permit are ready, and a claim goes by the lines.
+-- The job on hold that comes first, where the permit has room. A new job that goes before that one is ready at the
+-- end of the step. Others of the permit are ready, and a claim goes by the lines.
 local first_places, rooms_left = {}, {}
 
 -- Puts a new job that is due at once on hold behind others of the permit, where the permit is full, in a burst, and
