@@ -125,9 +125,9 @@ async def test_what_is_ahead_is_read_for_all_viewers_together(
     async with client_of(app) as client:
         await page(client, "/")
         await enqueue_one(sqlite, delay=timedelta(hours=3))
+        monkeypatch.setattr(judged, "FRESH", 0.0)
         assert "tests.noop" not in figure(await page(client, "/"), "Scheduled next")
         monkeypatch.setattr(judged, "GLANCED", 0.0)
-        monkeypatch.setattr(judged, "FRESH", 0.0)
         assert "tests.noop" in figure(await page(client, "/"), "Scheduled next")
 
 
