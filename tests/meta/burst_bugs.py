@@ -109,8 +109,8 @@ BURST_BUGS: tuple[Bug, ...] = (
     _bug(
         "redis",
         "all jobs of a burst are ready",
-        "if new_by_permit[base][permit] > room + MANY then",
-        "if false then",
+        "is_held = numbers[permit] > room + MANY",
+        "is_held = false",
         _IN_FRONT,
     ),
     _bug(

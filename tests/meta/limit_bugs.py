@@ -104,8 +104,8 @@ LIMIT_BUGS = [
         "redis",
         "jobs of a full key are ready",
         "redis/lua/lib/jobs/enqueue/parking.lua",
-        "used and (room <= 0 or share or is_burst",
-        "used and (share or is_burst",
+        "used and (room <= 0 or share)) and",
+        "used and share) and",
         _ON_HOLD,
     ),
     _enqueued(

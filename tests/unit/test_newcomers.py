@@ -207,7 +207,7 @@ async def test_a_job_is_named_by_its_id(storage: Storage) -> None:
     async with JobClient(storage) as client:
         outcome: Any = await client.enqueue(EnqueueRequest("a", queue="q"))
         for call in (client.get, client.cancel, client.delete, client.state):
-            with pytest.raises(InvalidInput, match=r"is an EnqueueOutcome; .* as outcome\.job_id"):
+            with pytest.raises(InvalidInput, match=r"is an EnqueueOutcome; .* the job_id of an"):
                 await call(outcome)
 
 

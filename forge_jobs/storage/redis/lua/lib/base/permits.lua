@@ -28,11 +28,9 @@ local function room_of(base, permit)
   return limit[1] - used, limit[2], used
 end
 
--- A job on hold stands among those of the permit by priority, due time and id. Returns these as text, of
--- one length before the id.
-local function place_of(priority, run_at, id)
-  return string.format('%010.0f%016.0f%s', priority + 2 ^ 31, math.min(run_at, 2 ^ 53), id)
-end
+-- A job on hold stands among those of the permit by priority, due time and id: the format of these, of one
+-- length before the id, and the last time that this length has room for.
+local PARKED, LAST_DUE = '%010.0f%016.0f%s', 2 ^ 53
 
 -- Likewise a job that a strike holds, among those of the strike's mark.
 local function leave_parked(base, job)
@@ -41,7 +39,7 @@ local function leave_parked(base, job)
     of, lists, key = redis.call('HGET', record, 'limit') or '', base .. ':struck', base .. ':struck:'
   end
   key = key .. of
-  redis.call('ZREM', key, place_of(job.priority, job.run_at, job.id))
+  redis.call('ZREM', key, string.format(PARKED, job.priority + 2 ^ 31, math.min(job.run_at, LAST_DUE), job.id))
   if redis.call('EXISTS', key) == 0 then
     redis.call('ZREM', lists, of)
     redis.call('ZREM', base .. ':turns', of)

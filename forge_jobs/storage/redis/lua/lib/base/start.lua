@@ -23,9 +23,10 @@ local now = ARGV[1] == '' and server_time() or tonumber(ARGV[1])
 local check, at_end -- luacheck: ignore 221
 
 -- Returns a stored whole number, `otherwise` where there is none, or one that this package never writes.
-local function whole(value, otherwise)
+-- most: 2 ^ 53 where left out. Numbers beyond that are not exact.
+local function whole(value, otherwise, most)
   local number = value and tonumber(value)
-  if number and number % 1 == 0 and number <= 2 ^ 53 and number >= -2 ^ 53 then
+  if number and number % 1 == 0 and number <= (most or 2 ^ 53) and number >= -2 ^ 53 then
     return number
   end
   return otherwise

@@ -48,7 +48,7 @@ local function settle_edges(base, job, settled)
   set_status(base, job, 'pending')
   -- As text, because a time that a user gave may be too far away for an exact number.
   local run_at = (job.requested or 0) > now and redis.call('HGET', key, 'requested') or text(now)
-  job.run_at = instant(run_at)
+  job.run_at = whole(run_at, now, FURTHEST)
   redis.call('HSET', key, 'status', 'pending', 'cause', 'parents_settled', 'run_at', run_at)
   start_waiting(base, job)
   count('parents_settled')

@@ -6,7 +6,7 @@ local function move(base, host, round)
   leave_lines(base, round.picked)
   for _, entry in ipairs(round.parked) do
     local id, permit = entry.id, entry.permit
-    entry.place = place_of(entry.line.priority, entry.run_at, id)
+    entry.place = string.format(PARKED, entry.line.priority + 2 ^ 31, math.min(entry.run_at, LAST_DUE), id)
     redis.call('ZADD', base .. ':parked:' .. permit, 0, entry.place)
     redis.call('ZADD', base .. ':parks', 0, permit)
     redis.call('HSET', base .. ':j:' .. id, 'hold', 'limit')

@@ -4,35 +4,8 @@
 -- Found once in a step.
 local held_permits, are_parked, new_by_permit = {}, {}, {}
 
--- So many more jobs than there is room are a burst.
+-- So many more jobs than there is room are a burst: those that there is room for are ready at the end of the step.
 local MANY = 100
-
--- Only jobs that are due at once may be on hold: others go into the lines, for a claim.
-local function may_be_held(job)
-  local template = job.template
-  return job.permit and not (template.delay or template.run_at or job.parents or job.struck)
-end
-
--- Returns whether the step has many more new jobs of the permit than there is room. Those that there is room for
--- are ready at the end of the step.
-local function is_burst(base, permit, room, jobs)
-  if room > MOST_OPENED or #jobs <= room + MANY then
-    return false
-  elseif not new_by_permit[base] then
-    local numbers = {}
-    for _, job in ipairs(jobs) do
-      if may_be_held(job) then
-        numbers[job.permit] = (numbers[job.permit] or 0) + 1
-      end
-    end
-    new_by_permit[base] = numbers
-  end
-  if new_by_permit[base][permit] > room + MANY then
-    freed_permits[permit], at_end = room, open_freed
-    return true
-  end
-  return false
-end
 
 -- The job on hold that comes first, where the permit has room. A new job that goes before that one is ready at the
 -- end of the step. Others of the permit are ready, and a claim goes by the lines.
@@ -45,7 +18,7 @@ local function park_new(base, job, jobs)
   local permit, template = job.permit, job.template
   local of = base .. permit
   local is_held = held_permits[of]
-  if not may_be_held(job) then
+  if template.delay or template.run_at then
     return false
   elseif is_held == nil then
     if are_parked[base] == nil then
@@ -53,8 +26,21 @@ local function park_new(base, job, jobs)
     end
     local waiting = not are_parked[base] and 0 or read_record('ZCARD', base .. ':parked:' .. permit)
     local room, share, used = room_of(base, permit)
-    is_held = waiting and (waiting > 0 or used and (room <= 0 or share or is_burst(base, permit, room, jobs)))
-      and true or false
+    is_held = waiting and (waiting > 0 or used and (room <= 0 or share)) and true or false
+    if waiting and not is_held and used and room <= MOST_OPENED and #jobs > room + MANY then
+      local numbers = new_by_permit[base] or {}
+      for _, each in ipairs(new_by_permit[base] and {} or jobs) do
+        local of_each = each.template
+        if each.permit and not (of_each.delay or of_each.run_at or each.parents or each.struck) then
+          numbers[each.permit] = (numbers[each.permit] or 0) + 1
+        end
+      end
+      new_by_permit[base] = numbers
+      is_held = numbers[permit] > room + MANY
+      if is_held then
+        freed_permits[permit], at_end = room, open_freed
+      end
+    end
     if is_held and share and room > 0 and redis.call('ZADD', base .. ':turns', 'NX', now_text, permit) == 1 then
       wake_queue(base)
     elseif is_held and not share and room > 0 and waiting > 0 then
@@ -64,7 +50,7 @@ local function park_new(base, job, jobs)
     held_permits[of] = is_held
   end
   if is_held then
-    local place = place_of(template.priority, template.due, job.id)
+    local place = string.format(PARKED, template.priority + 2 ^ 31, math.min(template.due, LAST_DUE), job.id)
     later('ZADD', base .. ':parked:' .. permit, 0, place)
     later('ZADD', base .. ':parks', 0, permit)
     job.is_parked = true

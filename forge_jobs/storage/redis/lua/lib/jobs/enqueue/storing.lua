@@ -55,7 +55,7 @@ local function store_planned(base, request)
       local mark, template, key = job.struck[1], job.template, base .. ':j:' .. job.id
       redis.call('HSET', key, 'limit', mark, 'cause', 'struck', 'more', '1')
       if not job.parents then
-        local place = place_of(template.priority, template.due, job.id)
+        local place = string.format(PARKED, template.priority + 2 ^ 31, math.min(template.due, LAST_DUE), job.id)
         redis.call('ZADD', base .. ':struck', 0, mark)
         redis.call('ZADD', base .. ':struck:' .. mark, 0, place)
         redis.call('HSET', key, 'hold', 'struck')

@@ -5,7 +5,7 @@ local function due_at(template)
   if template.delay then
     return now + template.delay
   end
-  return instant(template.run_at, now)
+  return whole(template.run_at, now, FURTHEST)
 end
 
 -- Sets when jobs of a template are due, the lists they are in, and the fields of their hash: first

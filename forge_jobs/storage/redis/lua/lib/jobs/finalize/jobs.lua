@@ -6,14 +6,10 @@ local FIELDS = {
   'started', 'beat', 'finished', 'group', 'permit', 'sequence',
 }
 
-local ENDED = { done = true, dead = true, cancelled = true }
+-- Times that users gave are at most this. After the year 2255 the number is not exact.
+local FURTHEST = 2 ^ 58
 
--- Returns a time that a user gave, `otherwise` where there is none. After the year 2255 the number is not
--- exact.
-local function instant(value, otherwise)
-  local number = tonumber(value or '')
-  return number and number > 2 ^ 53 and number < 2 ^ 58 and number or whole(value, otherwise)
-end
+local ENDED = { done = true, dead = true, cancelled = true }
 
 -- Returns the job without texts, nil when there is none. Unset values are nil, counts are zero, and what
 -- cannot be read is as in a new job.
@@ -25,9 +21,9 @@ local function load(base, id)
   return {
     id = id, status = v[1], kind = v[2] or '', host = v[3] or nil, cancel = v[4] or nil, key = v[5] or nil,
     tags = v[6] or nil, schedule = v[7] or nil, hold = v[8] or nil, kids = v[9] or nil, group = v[23] or nil,
-    priority = whole(v[10], 0), run_at = instant(v[11], now), token = whole(v[12], 0),
+    priority = whole(v[10], 0), run_at = whole(v[11], now, FURTHEST), token = whole(v[12], 0),
     settled = whole(v[13], 0), attempt = whole(v[14], 0), crashes = whole(v[15], 0),
-    snoozes = whole(v[16], 0), requested = instant(v[17]), expires = whole(v[18]),
+    snoozes = whole(v[16], 0), requested = whole(v[17], nil, FURTHEST), expires = whole(v[18]),
     result_ttl = whole(v[19]), started = whole(v[20]), beat = whole(v[21], 0), finished = whole(v[22]),
     permit = v[24] or nil, sequence = v[25] or nil,
   }
@@ -55,7 +51,7 @@ end
 -- mark a strike holds the job, and the fields hold and limit are set.
 local function start_waiting(base, job, mark)
   if mark then
-    local place = place_of(job.priority, job.run_at, job.id)
+    local place = string.format(PARKED, job.priority + 2 ^ 31, math.min(job.run_at, LAST_DUE), job.id)
     redis.call('ZADD', base .. ':struck:' .. mark, 0, place)
     redis.call('ZADD', base .. ':struck', 0, mark)
   elseif job.status ~= 'blocked' then

@@ -23,7 +23,7 @@ end
 local function content_fields(request, due)
   local template = request.template
   -- As text, because a time that a user gave may be too far away for an exact number.
-  local run_at = due == instant(template.run_at) and template.run_at or text(due)
+  local run_at = due == whole(template.run_at, nil, FURTHEST) and template.run_at or text(due)
   local fields = {
     'kind', template.kind, 'payload', request.payload, 'priority', template.priority, 'doc',
     template.doc, 'run_at', run_at,
