@@ -58,8 +58,8 @@ PERMIT_BUGS: tuple[Bug, ...] = (
     _bug(
         "jobs of a key in the order of their ids",
         "lib/base/permits",
-        "string.format('%010.0f%016.0f%s', priority",
-        "string.format('%.0s%.0s00000000000000000000000000%s', priority",
+        "LAST_DUE = '%010.0f%016.0f%s'",
+        "LAST_DUE = '%.0s%.0s00000000000000000000000000%s'",
     ),
     _bug(
         "one that is on hold stays there after its cancel",
