@@ -53,6 +53,27 @@ async def test_health_says_how_many_calls_had_to_wait_for_a_connection(url: str)
     assert after.pool_in_use == 0
 
 
+async def test_a_connection_that_is_handed_on_is_in_use(url: str) -> None:
+    separator = "&" if "?" in url else "?"
+    async with await open_storage(f"{url}{separator}pool_size=1") as storage:
+        waiting = 8
+        seen = list[int]()
+
+        async def count() -> None:
+            nonlocal waiting
+            await storage.jobs.counts()
+            waiting -= 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(waiting):
+                group.start_soon(count)
+            while waiting > 1:
+                # In each turn of the loop, also in those between two calls.
+                await anyio.sleep(0)
+                seen.append(storage.health().pool_in_use)
+    assert set(seen[seen.index(1) : -1]) == {1}
+
+
 async def test_a_pass_measures_the_connections_before_those_of_the_pass(url: str) -> None:
     separator = "&" if "?" in url else "?"
     async with await open_storage(f"{url}{separator}pool_size=1") as storage:

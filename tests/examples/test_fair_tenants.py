@@ -17,14 +17,14 @@ async def test_small_tenants_come_before_the_backlog_of_a_big_one(
     backend: str, tmp_path: Path
 ) -> None:
     url = await backends.url_of(backend, tmp_path)
-    program = copied("fair_tenants", tmp_path, FORGE_STORAGE_URL=url, BACKLOG="150")
+    program = copied("fair_tenants", tmp_path, FORGE_STORAGE_URL=url, BACKLOG="600")
 
     done = program.run(sys.executable, "fair_tenants.py")
 
     await backends.forget(backend, tmp_path)
     assert done.returncode == 0, done.stderr
     [(count, first)] = re.findall(r"(\d+) statements, .* the first (\d+)\n", done.stdout)
-    assert int(count) == 155
-    # Slots and jobs that the pod holds ahead come on top of the round.
-    assert int(first) < 60
-    assert "150 statements\n" in done.stdout
+    assert int(count) == 605
+    # Slots and jobs that the pod holds ahead come on top of the round, more on a slow machine.
+    assert int(first) < 300
+    assert "600 statements\n" in done.stdout

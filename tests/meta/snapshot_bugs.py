@@ -299,8 +299,8 @@ SNAPSHOT_BUGS = (
         (
             Edit(
                 "forge_jobs/storage/redis/driver/connections.py",
-                "            self.in_use += 1\n",
-                "            self.in_use += 0\n",
+                "return self._size if self._room.locked() else self._lent",
+                "return 0",
             ),
         ),
         "redis",

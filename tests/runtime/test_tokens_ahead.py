@@ -19,7 +19,7 @@ from forge_jobs.runtime.shared.rates.ahead import AHEAD, FEWEST, TokensAhead
 from forge_jobs.runtime.shared.rates.limiter import RateLimiter
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import a_claimed_job
-from tests.support.runtimes import a_runtime, ended
+from tests.support.runtimes import a_runtime, ended, quick_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -82,8 +82,10 @@ async def available(storage: Storage) -> int:
 async def test_a_backlog_takes_its_tokens_with_its_claims(
     storage: Storage, asked: Asks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However slow this machine is, no job begins too late for its token.
+    # However slow this machine is, no job begins too late for its token, and none is given back.
     monkeypatch.setattr(ahead, "AHEAD", MINUTE)
+    monkeypatch.setattr(ahead, "START_PATIENCE", MINUTE.total_seconds())
+    settings = quick_settings(claim_ahead=MINUTE)
     ran: list[str] = []
     handlers = HandlerRegistry()
 
@@ -93,7 +95,7 @@ async def test_a_backlog_takes_its_tokens_with_its_claims(
     sent = handlers.register(mail, "mail", rate=Rate(FEWEST, per=HOUR, key="{customer}"))
     async with JobClient(storage) as client:
         outcomes = await client.enqueue_many([sent.request(f"{n % 2}") for n in range(60)])
-    async with a_runtime(storage, handlers, workers=4).start():
+    async with a_runtime(storage, handlers, workers=4, settings=settings).start():
         for outcome in outcomes:
             await ended(storage, outcome.job_id)
     assert len(ran) == 60

@@ -184,8 +184,8 @@ class Pool:
     ) -> None:
         self._make = make
         self._room = asyncio.Semaphore(size)
-        self.in_use = 0
-        """Connections that calls have now."""
+        self._size = size
+        self._lent = 0
         self.waits = 0
         """Calls that had to wait for a connection."""
         self._idle: list[Connection] = []
@@ -195,6 +195,11 @@ class Pool:
         self._sure_at = float("-inf")
         self._asking = asyncio.Lock()
 
+    @property
+    def in_use(self) -> int:
+        """Connections that calls have now. One is handed on to a call that waits for it."""
+        return self._size if self._room.locked() else self._lent
+
     async def converse(self, commands: Sequence[Command]) -> list[Any]:
         """:func:`converse` on any connection. Cancelled or failed, the outcome is unknown."""
         if self._room.locked():
@@ -202,7 +207,7 @@ class Pool:
         async with self._room:
             epoch = self._epoch
             connection: Connection | None = None
-            self.in_use += 1
+            self._lent += 1
             try:
                 connection = await self._take()
                 if self._calls is not None:
@@ -221,7 +226,7 @@ class Pool:
                 await self.renew()
                 raise
             finally:
-                self.in_use -= 1
+                self._lent -= 1
                 if self._calls is not None and connection is not None:
                     self._calls.ended(connection)
             if any(isinstance(reply, (ReadOnlyError, MasterDownError)) for reply in replies):

@@ -216,12 +216,16 @@ class Connections:
         self._plan_once = plan_once(options)
         self._free = asyncio.Semaphore(options.pool_size)
         self._idle: list[PostgresConnection] = []
-        self.in_use = 0
-        """Connections that calls have now."""
+        self._lent = 0
         self.waits = 0
         """Calls that had to wait for a connection."""
         self._is_brief = False
         self._returned = asyncio.Event()
+
+    @property
+    def in_use(self) -> int:
+        """Connections that calls have now. One is handed on to a call that waits for it."""
+        return self.options.pool_size if self._free.locked() else self._lent
 
     def briefly(self, deadline: float) -> "_Loan":
         """Lend a connection for a moment, under any setup, see :meth:`one`. One call at a time.
@@ -259,13 +263,13 @@ class Connections:
         except BaseException:
             self._free.release()
             raise
-        self.in_use += 1
+        self._lent += 1
         return found
 
     async def give_back(self, found: PostgresConnection) -> None:
         """Return a connection to the pool, at the end of :meth:`one`."""
         try:
-            self.in_use -= 1
+            self._lent -= 1
             if found.is_broken:
                 await found.close(politely=False)
             else:
@@ -282,7 +286,7 @@ class Connections:
 
     async def _found(self, once: bool | None) -> PostgresConnection:
         await self._close_old()
-        if not self._idle and (self.in_use if once is None else self._is_brief):
+        if not self._idle and (self._lent if once is None else self._is_brief):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BRIEFLY_S):
                     await self._returned.wait()
