@@ -14,6 +14,7 @@ import asyncpg
 from forge_jobs.storage.sql.progress.tables import metadata
 from tests.support.backends import url_of
 from tests.support.key_prefixes import client_of
+from tests.support.redis_keys import NEVER
 
 _TABLES = tuple(table.name for table in metadata.sorted_tables)
 
@@ -110,7 +111,10 @@ class KeySnapshot(Snapshot):
                     await client.unlink(key)
                     if key in self._keys:
                         value, ends_in = self._keys[key]
-                        await client.restore(key, max(ends_in, 0), value)
+                        # RESTORE takes 0 for never. PTTL says 0 in the last millisecond, and -2
+                        # of a key that expired after DUMP.
+                        lives_on = 0 if ends_in == NEVER else max(ends_in, 1)
+                        await client.restore(key, lives_on, value)
 
 
 async def _keys_of(client: Any, prefix: str) -> list[bytes]:

@@ -42,6 +42,7 @@ _FLEET = frozenset(
         "event_seq",
     }
 )
+_OF_FLEET = ("pod", "ev", "g", "hg", "fm", "fh", "action", "ask", "asks")
 _QUEUE = frozenset(
     {
         "queue",
@@ -105,6 +106,11 @@ _RARE = frozenset(
 _BOUNDS = 2**45 * 256
 _STATUSES = _ACTIVE | {"done", "dead", "cancelled"}
 
+NEVER = -1
+"""The PTTL of a key that does not expire. In the last millisecond the PTTL is 0, and before Redis
+7.2 also of a key that has expired since the script began.
+"""
+
 _DUMP = """
 local readers = {
     hash = {"HGETALL"},
@@ -166,7 +172,7 @@ def problems_in(stored: "list[tuple[str, Any, int]]", prefix: str) -> list[str]:
             continue
         tag, name = matched[1], matched[2]
         bases[tag].keys[name] = value
-        found += _check_name(tag, name, ends_in > 0)
+        found += _check_name(tag, name, ends_in != NEVER)
     names = set(bases["#"].get("queues") or ())
     for tag, queue in bases.items():
         if tag != "#" and not tag.startswith("@"):
@@ -231,17 +237,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     if tag.startswith("@"):
         is_known = name in ("ids", "from")
     elif tag == "#":
-        is_known = name in _FLEET or first in (
-            "pod",
-            "ev",
-            "g",
-            "hg",
-            "fm",
-            "fh",
-            "action",
-            "ask",
-            "asks",
-        )
+        is_known = name in _FLEET or first in _OF_FLEET
     else:
         is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_FAILURES, *_MORTAL)
     if not is_known:

@@ -98,3 +98,13 @@ async def test_a_minute_that_would_stay_is_noticed(client: Redis) -> None:
     [key, *_] = [key async for key in client.scan_iter(f"{BASE}:m:*")]
     await client.persist(key)
     assert await redis_keys.problems(client, KEYS.prefix) != []
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "problems"),
+    [(0, []), (1, []), (redis_keys.NEVER, ["{default}:cool:k stays for ever"])],
+)
+def test_a_key_in_the_last_millisecond_ends_by_itself(ends_in: int, problems: list[str]) -> None:
+    queues = (f"{KEYS.fleet}:queues", {"default"}, redis_keys.NEVER)
+    window = (f"{BASE}:cool:k", f"{GHOST} 1 2", ends_in)
+    assert redis_keys.problems_in([queues, window], KEYS.prefix) == problems

@@ -1,7 +1,7 @@
 """A slot of a Redis store loses its last writes: a lagging replica took over."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +34,9 @@ from tests.support.factories import (
     run_one,
 )
 from tests.support.firings import declared, fire, job_count, stored
-from tests.support.key_prefixes import url_of
+from tests.support.key_prefixes import client_of, url_of
 from tests.support.moments import KeySnapshot
+from tests.support.redis_keys import NEVER
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +59,21 @@ def remember(request: pytest.FixtureRequest, storage: Storage, tmp_path: Path) -
     backend = request.node.callspec.params["either"]
     prefix = url_of(backend, tmp_path).partition("prefix=")[2]
     return lambda: KeySnapshot.read(backend, prefix)
+
+
+@pytest.mark.parametrize("ends_in", [0, -2])
+async def test_a_key_that_was_about_to_end_does_not_come_back_for_ever(
+    tmp_path: Path, ends_in: int
+) -> None:
+    """PTTL says 0 in the last millisecond of a key, and -2 of a key that expired after DUMP."""
+    prefix = url_of("redis", tmp_path).partition("prefix=")[2]
+    async with aclosing(client_of("redis")) as client:
+        key = f"{prefix}:{{q}}:cool:k".encode()
+        await client.set(key, "1")
+        dumped = await client.dump(key)
+        assert dumped is not None
+        await KeySnapshot("redis", prefix, {key: (dumped, ends_in)}).come_back()
+        assert await client.pttl(key) != NEVER
 
 
 def under(*queues: str) -> Callable[[str], bool]:
