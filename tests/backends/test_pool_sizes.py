@@ -69,7 +69,7 @@ async def test_a_connection_that_is_handed_on_is_in_use(url: str) -> None:
                 group.start_soon(count)
             while waiting > 1:
                 # In each turn of the loop, also in those between two calls.
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
                 seen.append(storage.health().pool_in_use)
     assert set(seen[seen.index(1) : -1]) == {1}
 

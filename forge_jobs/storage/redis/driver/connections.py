@@ -197,7 +197,7 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """Connections that calls have now. One is handed on to a call that waits for it."""
+        """Connections that calls have now. One is handed on to a call that waits."""
         return self._size if self._room.locked() else self._lent
 
     async def converse(self, commands: Sequence[Command]) -> list[Any]:
