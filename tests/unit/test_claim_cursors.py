@@ -1,5 +1,7 @@
 """Where claims begin while many dead rows stand in front of a queue."""
 
+import pytest
+
 from forge_jobs.storage.sql.postgres.short.claim_cursors import (
     EVERYTHING,
     FOR_S,
@@ -67,3 +69,24 @@ def test_a_call_that_claims_nothing_leaves_the_front() -> None:
     cursors = after(5_000, Clock())
     assert cursors.note("q", cursors.of("q"), None, walked=0, asked=0, got=0)
     assert cursors.of("q") == Place(0, 5)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_claim_of_before_moves_no_front_that_has_begun_since(is_first: bool) -> None:
+    """Jobs have come to stand before the front. One claim of everything does not take them all."""
+    clock = Clock()
+    cursors = after(5_000, clock)
+    started = cursors.of("q")
+    clock.now = FOR_S
+    assert cursors.of("q") == EVERYTHING
+    answers = [(EVERYTHING, Place(-1, 7), 5_000), (started, Place(0, 6), 0)]
+    for start, first, walked in answers if is_first else reversed(answers):
+        assert cursors.note("q", start, first, walked=walked, asked=ASKED, got=ASKED)
+    assert cursors.of("q") == Place(-1, 7)
+
+
+def test_of_two_claims_of_everything_the_front_is_the_earlier_place() -> None:
+    cursors = ClaimCursors(Clock())
+    for first in (Place(-1, 7), Place(0, 5)):
+        assert cursors.note("q", EVERYTHING, first, walked=5_000, asked=ASKED, got=ASKED)
+    assert cursors.of("q") == Place(-1, 7)

@@ -64,12 +64,15 @@ class ClaimCursors:
         """
         if not asked:
             return True
-        cursor = self._cursors.pop(queue, None)
+        now, cursor = self._elapsed(), self._cursors.pop(queue, None)
         if got < asked or first is None:
             return start == EVERYTHING
+        if cursor is not None and now < cursor.until and cursor.place != start:
+            # The cursor is that of a claim at the same time, which may have found earlier jobs.
+            first = min(first, cursor.place)
         if start == EVERYTHING:
             if walked - asked > MANY:
-                self._cursors[queue] = _ClaimCursor(first, self._elapsed() + FOR_S)
+                self._cursors[queue] = _ClaimCursor(first, now + FOR_S)
         elif cursor is not None:
             self._cursors[queue] = _ClaimCursor(first, cursor.until)
         return True
