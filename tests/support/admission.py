@@ -23,6 +23,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import RateAsk, RateLimit
 from forge_jobs.model.transitions import CLAIM_BYTES, Demand, Finalization, Transition
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.postgres.short.claim_cursors import EVERYTHING, ClaimCursors, Place
 from tests.support.admission_notes import PER_US, TOKENS, Notes, Permit, Waiting
 from tests.support.factories import (
     KIND,
@@ -352,13 +353,19 @@ class Admission(Notes):
         ends, demand, lease = self._ask(
             ended, limit, workers=workers, kinds=kinds, max_bytes=max_bytes
         )
+        begin = self._begin()
         outcome = await self._storage.jobs.exchange(self._queue, ends, demand, lease)
         for one in ended:
             self.note_end(one, done())
         in_order = len(demand.kinds) == len(_KINDS)
-        self.take(list(outcome.claimed), lease, in_order=in_order)
+        self.take(list(outcome.claimed), lease, in_order=in_order, begin=begin)
         await self._take_tokens(list(outcome.claimed))
         return len(outcome.claimed)
+
+    def _begin(self) -> Place:
+        """Return where the next claim begins: on PostgreSQL for a while behind dead entries."""
+        cursors: ClaimCursors | None = getattr(self._storage.jobs, "_cursors", None)
+        return EVERYTHING if cursors is None else cursors.of(self._queue)
 
     async def _take_tokens(self, claimed: list[ClaimedJob]) -> None:
         """Ask for the tokens of claimed jobs. Those that get none go back until their turn."""

@@ -10,6 +10,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Transition
+from forge_jobs.storage.sql.postgres.short.claim_cursors import EVERYTHING
 
 Permit = tuple[str, str]
 
@@ -67,9 +68,19 @@ class Notes:
             is_allowed = number * PER_US <= TOKENS * (PER_US + now - at)
             assert is_allowed, self.says(f"{number} tokens of {key} in {now - at} microseconds")
 
-    def take(self, claimed: list[ClaimedJob], lease: PodLease, *, in_order: bool = True) -> None:
-        """Note claims of a pod: they waited, pass no limit, and came in the order of their keys."""
-        due = self.due()
+    def take(
+        self,
+        claimed: list[ClaimedJob],
+        lease: PodLease,
+        *,
+        in_order: bool = True,
+        begin: tuple[int, int] = EVERYTHING,
+    ) -> None:
+        """Note claims of a pod: they waited, pass no limit, and came in the order of their keys.
+
+        :param begin: the priority and due time at which the claims began. Jobs before may wait
+        """
+        due = [job for job in self.due() if (job.priority, job.run_at) >= begin]
         for one in claimed:
             job_id = one.claim.job_id
             assert job_id in self.waiting, self.says(f"{job_id} does not wait, and was claimed")

@@ -15,7 +15,7 @@ from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config.limits import lock_name
-from forge_jobs.storage.sql.postgres.short import claims
+from forge_jobs.storage.sql.postgres.short import claim_cursors, claims
 from tests.support.factories import (
     KIND,
     QUEUE,
@@ -23,6 +23,7 @@ from tests.support.factories import (
     done,
     enqueue_one,
     failed,
+    get_job,
     new_job,
     register,
 )
@@ -258,6 +259,23 @@ async def test_a_claim_behind_dead_entries_that_comes_short_looks_at_all_jobs(
     assert before in {each.claim.job_id for each in answer.claimed}
 
 
+async def test_claims_that_begin_behind_dead_entries_pass_no_job_on_hold_of_a_key_they_meet(
+    store: Storage, lease: PodLease, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They pass a ready job that comes to stand before them, for a second at most."""
+    monkeypatch.setattr(claim_cursors, "FOR_S", float(HOUR.total_seconds()))
+    await store.config.set_limit(QUEUE, NAME, 100_000)
+    for number in range(6):
+        await store.jobs.enqueue([_of(f"{number}") for _ in range(1_000)])
+    await claim(store, lease, limit=4_000)
+    await claim_one_of("4", store, lease)
+    before = await add(store, "4", priority=-1)
+    assert await claim_one_of("4", store, lease) != before
+    async with raw(url) as other:
+        await other.execute("UPDATE forge_jobs SET hold = 'limit' WHERE id = $1", before)
+    assert await claim_one_of("4", store, lease) == before
+
+
 async def test_jobs_that_a_failing_script_skips_are_due_at_once(
     store: Storage, lease: PodLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +292,12 @@ async def test_jobs_that_a_failing_script_skips_are_due_at_once(
     assert (len(answer.claimed), answer.next_due_in) == (1, timedelta(0))
     again = await store.jobs.exchange(QUEUE, [], demand(2), lease)
     assert {each.claim.job_id for each in (*answer.claimed, *again.claimed)} == mine
+
+
+async def claim_one_of(key: str, storage: Storage, lease: PodLease) -> JobId:
+    [one] = (await storage.jobs.exchange(QUEUE, [], demand(1), lease)).claimed
+    assert (await get_job(storage, one.claim.job_id)).limit_key == key
+    return one.claim.job_id
 
 
 def _of(key: str) -> NewJob:
