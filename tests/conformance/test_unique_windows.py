@@ -120,6 +120,17 @@ async def test_a_window_is_of_its_mode_and_queue_alone(storage: Storage, lease: 
     assert not (await ask(storage, keyed("keep"))).deduplicated
 
 
+async def test_a_window_lasts_by_the_clock_of_the_store_alone(
+    storage: Storage, lease: PodLease
+) -> None:
+    """The clock stands still while the time of the server goes on."""
+    unique = Unique("k", "cooldown", timedelta(milliseconds=1))
+    first = (await ask(storage, new_job(unique=unique))).job_id
+    await run_one(storage, lease, done())
+    outcome = await ask(storage, new_job(unique=unique))
+    assert outcome == EnqueueOutcome(first, deduplicated=True)
+
+
 async def test_a_clock_that_was_set_back_leaves_no_key_cold(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

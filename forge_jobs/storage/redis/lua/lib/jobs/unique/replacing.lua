@@ -4,8 +4,9 @@
 -- A repeat of the request changes nothing for so long, in microseconds.
 local REPLACEMENT_KEPT = 600 * 1000000
 
+-- The value says when its time is over. The clock that ends the key may be a minute ahead of `now`.
 local function keep_for(key, value, length)
-  redis.call('SET', key, value, 'PX', text(math.max(1, math.ceil(length / 1000))))
+  redis.call('SET', key, value, 'PX', text(math.ceil(length / 1000) + 60000))
 end
 
 -- A job that is due already keeps the place in the queue.
