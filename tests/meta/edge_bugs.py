@@ -15,6 +15,7 @@ def _redis(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"redis: {name}", _TESTS, (Edit(f"{_REDIS}{file}", old, new),), "redis")
 
 
+_DELIVERIES = ("tests/conformance/test_deliveries.py",)
 _TALLIES = ("tests/conformance/test_tallies.py",)
 _WORKFLOWS = ("tests/runtime/test_workflows.py",)
 _ADDED = ("tests/runtime/test_added_steps.py",)
@@ -24,6 +25,29 @@ _STEPS = "forge_jobs/clients/flows/steps.py"
 _PLAN = "forge_jobs/clients/flows/workflows.py"
 
 EDGE_BUGS = (
+    Bug(
+        "a handover behind the one that frees a job counts as applied",
+        _DELIVERIES,
+        (Edit(f"{_SQL}jobs/deliveries.py", "    if is_freed:\n", "    if not told:\n"),),
+    ),
+    Bug(
+        "a handover behind the one that frees a job keeps the job waiting",
+        _DELIVERIES,
+        (Edit(f"{_SQL}jobs/deliveries.py", "if one.opens and any(", "if not told and any("),),
+    ),
+    Bug(
+        "redis: handovers of several queues change places",
+        _DELIVERIES,
+        (
+            Edit(
+                f"{_REDIS}jobs/children.py",
+                "for each in deliveries if each.handover.id in standing]",
+                "for listed in of_base.values() for each in listed "
+                "if each.handover.id in standing]",
+            ),
+        ),
+        "redis",
+    ),
     Bug(
         "a job hears of an end that was for a removed one of the id",
         _STORED_AGAIN,

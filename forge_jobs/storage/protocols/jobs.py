@@ -299,14 +299,14 @@ class JobStore(
         ...
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> int:
-        """Apply handovers to children, each once. Repeats apply nothing.
+        """Apply handovers to children in this order, each once. Repeats apply nothing.
 
         A child whose last edge settles becomes pending, due at the child's ``run_at`` or now. A
         cancelled child is itself an ended parent. An edge on ``hold`` keeps the child blocked until
         :meth:`release_held`, or until the parent has been requeued and ended again: each end of a
         parent must make a handover for every child whose edge to that parent has not settled.
 
-        A handover to a child that has itself ended counts only when that child is requeued.
+        A handover to a child that no longer waits counts only when that child is requeued.
 
         :returns: how many handovers were applied
         """

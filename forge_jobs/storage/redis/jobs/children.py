@@ -152,12 +152,14 @@ async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delive
         for base, listed in of_base.items()
     }
     answers, _ = await db.run_some("handovers_stand", requests, list[bool])
-    return [
-        each
+    standing = {
+        each.handover.id
         for base, stand in answers.items()
         for each, stands in zip(of_base[base], stand, strict=True)
         if stands
-    ]
+    }
+    # In the order of the call, which is that of the ends of parents in several queues.
+    return [each for each in deliveries if each.handover.id in standing]
 
 
 async def _forget(db: Database, done: Sequence[tuple[Handover, _Delivered]]) -> None:

@@ -1,6 +1,7 @@
 """Applies handovers to children, and operators' releases of held jobs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, delete, func, select, text, update
 
@@ -25,7 +26,7 @@ _TAKE_UNLOCKED = (
     delete(handovers).where(handovers.c.id == func.any(_LOCKED)).returning(handovers.c.id)
 )
 _TOLD_EDGES = (
-    select(edges.c.child_id, edges.c.parent_id)
+    select(edges.c.child_id, edges.c.parent_id, edges.c.state)
     .where(
         pairs_among(edges.c.child_id, edges.c.parent_id, "pairs"),
         edges.c.link.in_((TOLD, LEFT)),
@@ -35,9 +36,9 @@ _TOLD_EDGES = (
 # Likewise: a look by the primary key for each pair, in the order that is given.
 _TOLD_EDGES_BY_KEY = text(
     f"""
-    SELECT held.child_id, held.parent_id
+    SELECT held.child_id, held.parent_id, held.state
     FROM unnest(CAST(:pairs AS text[])) AS given (pair) CROSS JOIN LATERAL (
-        SELECT child_id, parent_id FROM forge_edges
+        SELECT child_id, parent_id, state FROM forge_edges
         WHERE child_id = substr(pair, 1, {ID_LENGTH}) AND parent_id = substr(pair, 1 + {ID_LENGTH})
             AND link IN ('{TOLD}', '{LEFT}')
         FOR NO KEY UPDATE
@@ -89,12 +90,40 @@ _UNBLOCK = (
 )
 
 
+class _Told(NamedTuple):
+    """A delivery to an edge that has yet to hear of it.
+
+    :ivar waited: the child waited for the parent
+    """
+
+    delivery: Delivery
+    waited: bool
+
+    @property
+    def child_id(self) -> str:
+        return self.delivery.handover.child_id
+
+    @property
+    def cancels(self) -> bool:
+        return self.delivery.action == "cancel"
+
+    @property
+    def settles(self) -> bool:
+        """Return whether the child waits for one parent less."""
+        return self.waited and not self.delivery.edge.waits
+
+    @property
+    def opens(self) -> bool:
+        """Return whether the child would wait again for a parent, or be cancelled by that one."""
+        return self.delivery.edge.waits and not self.waited
+
+
 def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     """Apply handovers to children, and return how many were applied.
 
     The same step removes a handover, so a repeat finds nothing to apply. Of two handovers to one
-    child the first may end the child. Then the second is only recorded. The number of statements is
-    the same for one handover and for hundreds.
+    child the first may end or free the child. Then the second is only recorded. The number of
+    statements is the same for one handover and for hundreds.
     """
     # A parent of a sequence that ended without success leaves the child its own parents.
     kept = lock_lines(tx, {one.handover.child_id for one in deliveries if leaves_place(one)})
@@ -105,24 +134,55 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
     taken = _take(tx, [one for one in deliveries if one.handover.child_id not in children.kept])
     inherit(tx, [one for one in taken if one.handover.child_id in children])
-    moved = _move_edges(tx, [one for one in taken if one.handover.child_id in children])
-    applied = 0
-    cancelled: dict[str, None] = {}
-    settled: dict[str, None] = {}
-    for one in moved:
-        child = children[one.handover.child_id]
+    told = _find_edges(tx, [one for one in taken if one.handover.child_id in children])
+    blocked = {
+        one.child_id: children[one.child_id]
+        for one in told
+        if children[one.child_id].status == JobStatus.BLOCKED.value
+    }
+    return sum([_apply(tx, part, blocked) for part in _parts(told)])
+
+
+def _parts(told: Sequence[_Told]) -> Iterator[list[_Told]]:
+    """Yield the deliveries in parts whose order counts only where the child is cancelled.
+
+    By the policies of edges they are one part. No edge opens that the child does not wait for.
+    """
+    part: list[_Told] = []
+    for one in told:
+        if one.opens and any(each.child_id == one.child_id for each in part):
+            yield part
+            part = []
+        part.append(one)
+    yield part
+
+
+def _apply(tx: Tx, told: Sequence[_Told], blocked: dict[str, JobRow]) -> int:
+    """Move the edges, and return how many deliveries were applied.
+
+    :param blocked: the children that wait. Those that are cancelled or freed are taken out
+    """
+    _move_edges(tx, [one.delivery for one in told])
+    heard: dict[str, list[_Told]] = {}
+    for one in told:
         # A child that has ended may be requeued one day, and must know then how the parent ended.
-        if child.status != JobStatus.BLOCKED.value or child.id in cancelled:
-            continue
-        applied += 1
-        if one.action == "cancel":
-            cancelled[child.id] = None
-        elif not one.edge.waits:
-            settled[child.id] = None
+        if one.child_id in blocked:
+            heard.setdefault(one.child_id, []).append(one)
+    cancelled = dict.fromkeys(one.child_id for of in heard.values() for one in of if one.cancels)
     if cancelled:
         end_waiting(tx, cancelled, Cause.PARENT_FAILED)
-    unblock_settled(tx, [children[each] for each in settled if each not in cancelled])
-    return applied
+    settled = dict.fromkeys(one.child_id for of in heard.values() for one in of if one.settles)
+    freed = unblock_settled(tx, [blocked[each] for each in settled if each not in cancelled])
+    for child in (*cancelled, *freed):
+        del blocked[child]
+    return sum(_count_applied(of, child in freed) for child, of in heard.items())
+
+
+def _count_applied(told: Sequence[_Told], is_freed: bool) -> int:
+    """Return how many deliveries to one child were applied: the rest came after its wait."""
+    if is_freed:
+        return max(place for place, one in enumerate(told, 1) if one.settles)
+    return next((place for place, one in enumerate(told, 1) if one.cancels), len(told))
 
 
 def _take(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
@@ -138,34 +198,39 @@ def _take(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
     return list(found.values())
 
 
-def _move_edges(tx: Tx, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Move the edges, and return the deliveries that moved one."""
+def _find_edges(tx: Tx, deliveries: Sequence[Delivery]) -> list[_Told]:
+    """Lock the edges, and return the deliveries that move one."""
     given: dict[str, Delivery] = {}
     for one in deliveries:
         given.setdefault(one.handover.child_id + one.handover.parent_id, one)
-    moved: dict[str, Delivery] = {}
+    waited: dict[str, bool] = {}
     # In order, as those who end a parent or the child lock edges.
     find = _TOLD_EDGES_BY_KEY if tx.flavor.locks_rows else _TOLD_EDGES
     for pairs in portions(sorted(given)):
-        told = tx.execute(find, {"pairs": list(pairs)}).all()
-        moved |= {pair: given[pair] for pair in (child + parent for child, parent in told)}
-    for portion in portions(moved):
+        found = tx.execute(find, {"pairs": list(pairs)}).all()
+        waited |= {child + parent: state in WAITING for child, parent, state in found}
+    return [_Told(one, waited[pair]) for pair, one in given.items() if pair in waited]
+
+
+def _move_edges(tx: Tx, deliveries: Iterable[Delivery]) -> None:
+    for portion in portions(deliveries):
         by_state: dict[EdgeState, list[str]] = {}
-        for pair in portion:
-            by_state.setdefault(moved[pair].edge, []).append(pair)
+        for one in portion:
+            pair = one.handover.child_id + one.handover.parent_id
+            by_state.setdefault(one.edge, []).append(pair)
         for state, pairs in by_state.items():
             if state in _MOVES:
                 tx.execute(_MOVES[state], {"pairs": pairs})
             else:
                 tx.execute(_NOTE, {"pairs": pairs, "ended": state.value})
-    return [one for pair, one in given.items() if pair in moved]
 
 
-def unblock_settled(tx: Tx, children: Iterable[JobRow]) -> None:
-    """Make blocked jobs pending that wait for no parent any more.
+def unblock_settled(tx: Tx, children: Iterable[JobRow]) -> set[str]:
+    """Make blocked jobs pending that wait for no parent any more, and return these.
 
     :param children: id, queue and requested_run_at
     """
+    freed: set[str] = set()
     for portion in portions(children):
         ids = [child.id for child in portion]
         waiting = set(tx.execute(_STILL_WAITING, {"ids": ids}).scalars())
@@ -177,3 +242,5 @@ def unblock_settled(tx: Tx, children: Iterable[JobRow]) -> None:
             tx.count(child.queue, Cause.PARENTS_SETTLED)
             if (child.requested_run_at or 0) <= tx.now:
                 tx.wake_queue(child.queue)
+        freed.update(child.id for child in free)
+    return freed
