@@ -3,6 +3,8 @@
 Single steps would meet them too, but so seldom that a run of minutes misses them.
 """
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -18,6 +20,7 @@ from tests.conformance.model.program import (
     ODD_KIND,
     QUEUES,
     Program,
+    few,
     queue,
 )
 from tests.conformance.model.rules.children import Children, action
@@ -30,6 +33,18 @@ from tests.conformance.model.rules.schedules import Schedules
 from tests.conformance.model.rules.workers import Workers, ending
 
 AGAIN = REVIVALS["again"]
+_a_rule = st.sampled_from(["note", "note", "hold", "cancel", "continue"])
+_an_end = st.sampled_from(["dead", "done", "cancel", "delete", "none"])
+_PARENTS = 3
+_rounds = st.lists(
+    st.tuples(
+        st.lists(_an_end, min_size=_PARENTS, max_size=_PARENTS),
+        few,
+        st.tuples(action, action),
+    ),
+    min_size=2,
+    max_size=3,
+)
 
 
 class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
@@ -149,6 +164,41 @@ class SharingAdversaries(Pods, Producers, Workers, Children, Coordination, Sched
             news = self.read_news()
             for _ in range(2):
                 self.do("jobs.deliver", [Delivery(each, how) for each in news])
+
+    @rule(
+        where=st.lists(queue, min_size=_PARENTS, max_size=_PARENTS),
+        name=queue,
+        rules=st.lists(_a_rule, min_size=_PARENTS, max_size=_PARENTS),
+        rounds=_rounds,
+    )
+    def ends_told_in_one_call(
+        self,
+        where: list[str],
+        name: str,
+        rules: list[Any],
+        rounds: list[tuple[list[str], list[int], tuple[str, str]]],
+    ) -> None:
+        """End parents again and again, and tell of several ends in one call, in any order."""
+        parents = [self.new_request(each, priority=-9) for each in where]
+        ids = [each.id for each in parents]
+        child = self.new_request(name, after=tuple(map(After, ids, rules)))
+        grandchild = self.new_request("r", after=(After(child.id, "note"), After(ids[0], "note")))
+        self.put_in([*parents, child, grandchild])
+        for each in sorted({*where}):
+            self.open(each)
+        lease = self.new_pod()
+        for ends, which, hows in rounds:
+            for parent, end in zip(parents, ends, strict=True):
+                if end in ENDINGS:
+                    self.end(self.take(parent.queue, lease, 1, 1), ENDINGS[end])
+                elif end != "none":
+                    self.operate(end, parent.id)
+            if news := self.read_news():
+                told = [self.pick(news, number) for number in which]
+                pairs = zip(told, hows * 2, strict=False)
+                self.do("jobs.deliver", [Delivery(each, how) for each, how in pairs])
+            self.look_at_jobs()
+            self.operate("requeue", *ids, child.id)
 
     @rule()
     def leader_freeze(self) -> None:

@@ -17,7 +17,12 @@ _LIMITS = (RateLimit(3, 5 * SECOND), RateLimit(2, timedelta(milliseconds=1)), Ra
 _SCOPES = ("gh", "slack")
 scope = st.sampled_from(_SCOPES)
 _a_rate_ask = st.builds(
-    RateAsk, scope, st.sampled_from(["", "a", "b"]), waits=st.booleans(), had_turn=st.booleans()
+    RateAsk,
+    scope,
+    st.sampled_from(["", "a", "b"]),
+    waits=st.booleans(),
+    had_turn=st.booleans(),
+    ahead=st.sampled_from([timedelta(0), timedelta(0), timedelta(milliseconds=300)]),
 )
 
 
