@@ -80,19 +80,19 @@ _SHRINKING = 330
 
 
 # The longest one first: two workers of pytest-xdist would end with this one alone.
-@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 8)
+@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 16)
 def test_all_stores_do_the_same() -> None:
     """Run a program step by step on every backend and the model."""
     _run(tuple(sorted(BACKENDS)), max(_EXAMPLES // 2, 1))
 
 
-@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 4)
+@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 8)
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_a_store_does_what_the_model_does(backend: str) -> None:
     _run((backend,), _EXAMPLES)
 
 
-@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 4)
+@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 8)
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_a_store_does_it_on_every_way(variant: str) -> None:
     _run((variant,), max(_EXAMPLES // 2, 1))
