@@ -41,7 +41,7 @@ def leave(world: World, job: ModelJob) -> None:
     for child, edge in _behind(world, job.id):
         if edge.on_failure in OF_SEQUENCES:
             _add_before(world, child, before)
-    if world.last[member.line] == job.id:
+    if world.last.get(member.line) == job.id:
         del world.last[member.line]
         if before:
             [last] = [each for each in before if _comes_after_all(world, each, before)]
