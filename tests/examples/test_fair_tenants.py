@@ -26,5 +26,5 @@ async def test_small_tenants_come_before_the_backlog_of_a_big_one(
     [(count, first)] = re.findall(r"(\d+) statements, .* the first (\d+)\n", done.stdout)
     assert int(count) == 605
     # Slots and jobs that the pod holds ahead come on top of the round, more on a slow machine.
-    assert int(first) < 300
+    assert int(first) < 234
     assert "600 statements\n" in done.stdout

@@ -306,6 +306,17 @@ SNAPSHOT_BUGS = (
         "redis",
     ),
     Bug(
+        "snapshot: the minute in which a pod begins has no waits for a connection",
+        ("tests/problems/test_store.py",),
+        (
+            Edit(
+                "forge_jobs/operating/snapshots/store.py",
+                "each.minute + MINUTE > since",
+                "each.minute >= since",
+            ),
+        ),
+    ),
+    Bug(
         "snapshot: a transaction that is open for long is not looked for",
         ("tests/problems/test_store_drills.py::test_a_transaction_that_nobody_ends",),
         (

@@ -54,6 +54,18 @@ async def test_a_pool_that_is_used_up_for_longer_than_a_moment(
     assert await fleet.codes() == []
 
 
+async def test_the_minute_in_which_a_pod_starts_counts_too(
+    storage: Storage, fleet: Fleet, clock: ManualClock
+) -> None:
+    clock.advance(68 - clock.now().second - clock.now().microsecond / 1e6)
+    begun, lease = clock.now(), await fleet.start()
+    full = {"pool_size": 5, "pool_in_use": 5}
+    await measured(storage, lease, clock.now(), **full, pool_waits=7)
+    clock.advance(52 * SECOND)
+    await measured(storage, lease, clock.now(), **full, pool_waits=9)
+    await fleet.the_problem(Code.POOL_EXHAUSTED, begun)
+
+
 async def test_a_store_whose_calls_are_slow(
     storage: Storage, fleet: Fleet, clock: ManualClock, lease: PodLease
 ) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +16,6 @@ import psycopg
 import pytest
 from msgspec import structs
 
-from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.metrics import MINUTE
@@ -42,7 +41,7 @@ AFTER = {rule.code: rule.after for rule in judging.RULES}
 SLOW = 1.05
 """Seconds that each answer takes."""
 
-PATIENT = 240.0
+PATIENT = 110.0
 """Seconds: measurements of two minutes are needed, which begin at whole ones."""
 
 
@@ -164,17 +163,14 @@ async def test_a_pool_of_one_connection(storage: Storage, between: Proxy) -> Non
 
     async def reads(busy: Storage) -> None:
         while True:
-            # Other tests use the server too, and one lost connection shall not end a reader.
-            with suppress(Unavailable):
-                await busy.jobs.list(JobFilter())
+            await busy.jobs.list(JobFilter())
 
     async with await open_storage(url) as narrow, a_pod(narrow, every=0.5):
         before = await minute_of(storage)
         between.slow_down(replies=0.02)
-        # Few, so that the wait for a connection is far from that of a slow store, which goes first.
-        calls = [asyncio.create_task(reads(narrow)) for _ in range(3)]
+        calls = [asyncio.create_task(reads(narrow)) for _ in range(8)]
         problem = await seen(storage, Code.POOL_EXHAUSTED)
-        assert before <= problem.since <= await storage.cron.now()
+        assert before <= problem.since <= before + 2 * MINUTE
         assert "All 1 connection of pod" in problem.evidence
         for each in calls:
             each.cancel()

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.metrics import MINUTE, PodMinute
 from forge_jobs.model.processes import OutboxGauge, PodGauges, PodState, StoreCall
 from forge_jobs.operating.snapshots.fleet import is_live
 from forge_jobs.policy.judgement.problems.snapshot import PodSeen, StoreSeen
@@ -41,8 +41,8 @@ def exhausted_since(
 ) -> dict[str, datetime]:
     """Return the pods whose calls have waited for a connection for longer than a moment.
 
-    A pool may be in use as a whole at the moment of the measurement, so two minutes count, in
-    which more calls had to wait.
+    A pool may be in use as a whole at the moment of the measurement, so it takes two minutes, in
+    which more calls had to wait. The minute in which the pod began is one of them.
 
     :param odd: pod -> since when its connections were all in use at every measurement
     :param minutes: of all pods, oldest first
@@ -52,7 +52,7 @@ def exhausted_since(
         waits = [
             each.gauges.pool_waits
             for each in minutes
-            if each.host_id == host_id and each.minute >= since
+            if each.host_id == host_id and each.minute + MINUTE > since
         ]
         if len(waits) > 1 and waits[-1] > waits[0]:
             found[host_id] = since
