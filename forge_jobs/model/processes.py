@@ -66,7 +66,8 @@ class StoreCall(Struct, frozen=True, array_like=True):
 
     :param name: of the verb, as "exchange"
     :param errors: calls that the store did not answer, or answered with an error of its own
-    :param p50_ms: half of the calls took no longer, within 5 %, as is ``p99_ms``
+    :param p50_ms: half of the calls took no longer, within 5 %, as is ``p99_ms``. The time in which
+        they waited for a connection of the pool is left out
     """
 
     name: str

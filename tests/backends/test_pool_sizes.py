@@ -6,11 +6,15 @@ import anyio
 import pytest
 
 from forge_jobs import HandlerRegistry, QueueRuntime, open_storage
+from forge_jobs.clock import SystemClock
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
+from forge_jobs.runtime.shared.store_calls import CallMeter, metered
 from tests.support.factories import register
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
+
+CLOCK, CALLS = SystemClock(), 40
 
 
 @pytest.fixture(params=["postgres", "redis"])
@@ -72,6 +76,30 @@ async def test_a_connection_that_is_handed_on_is_in_use(url: str) -> None:
                 await anyio.lowlevel.checkpoint()
                 seen.append(storage.health().pool_in_use)
     assert set(seen[seen.index(1) : -1]) == {1}
+
+
+async def test_the_wait_for_a_connection_does_not_count_as_time_of_the_store(url: str) -> None:
+    """Calls have the connection one after the other: their times come to the whole at most."""
+    separator = "&" if "?" in url else "?"
+    took = list[float]()
+
+    class Times(CallMeter):
+        def observe(self, name: str, seconds: float, *, failed: bool = False) -> None:
+            took.append(seconds)
+
+    async with await open_storage(f"{url}{separator}pool_size=1") as plain:
+        storage = metered(plain, Times())
+        await storage.jobs.counts()
+        took.clear()
+        began = CLOCK.elapsed()
+        async with anyio.create_task_group() as group:
+            for _ in range(CALLS):
+                group.start_soon(storage.jobs.counts)
+        whole = CLOCK.elapsed() - began
+        assert plain.health().pool_waits >= CALLS - 1
+    assert len(took) == CALLS
+    # With the waits half as many times the whole as there are calls.
+    assert sum(took) < whole * CALLS / 4
 
 
 async def test_a_pass_measures_the_connections_before_those_of_the_pass(url: str) -> None:

@@ -11,6 +11,7 @@ from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.processes import StoreCall
 from forge_jobs.policy.percentiles import bucket_of, percentile
+from forge_jobs.storage.pool_waits import begin_call
 from forge_jobs.storage.protocols import Storage
 
 MOST_VERBS = 16
@@ -67,6 +68,9 @@ def _call(name: str, verb: _Verb) -> StoreCall:
 def metered(storage: Storage, meter: CallMeter, *, clock: Clock | None = None) -> Storage:
     """Return a bundle on the same connections, whose calls are counted.
 
+    The time in which a call waits for a connection of the pool is left out: ``StoreHealth`` tells
+    of it.
+
     Bundles that are reopened from there are not counted.
     """
     used = clock or SystemClock()
@@ -93,16 +97,16 @@ class _View:
         view, observe, elapsed = self._view, self._meter.observe, self._clock.elapsed
 
         async def call(*given: Any, **named: Any) -> Any:
-            began = elapsed()
+            began, wait = elapsed(), begin_call()
             try:
                 answer = await getattr(view, name)(*given, **named)
             except _ANSWERS:
-                observe(name, elapsed() - began)
+                observe(name, elapsed() - began - wait.seconds)
                 raise
             except Exception:
-                observe(name, elapsed() - began, failed=True)
+                observe(name, elapsed() - began - wait.seconds, failed=True)
                 raise
-            observe(name, elapsed() - began)
+            observe(name, elapsed() - began - wait.seconds)
             return answer
 
         return call

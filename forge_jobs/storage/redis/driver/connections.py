@@ -18,6 +18,7 @@ from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
 from forge_jobs.errors import StorageError
+from forge_jobs.storage.pool_waits import waiting_for_connection
 from forge_jobs.storage.redis.driver.address import Host, Login, RedisUrl, Tls, in_words
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, name_server
 from forge_jobs.storage.redis.driver.replicas import Wait
@@ -202,9 +203,8 @@ class Pool:
 
     async def converse(self, commands: Sequence[Command]) -> list[Any]:
         """:func:`converse` on any connection. Cancelled or failed, the outcome is unknown."""
-        if self._room.locked():
-            self.waits += 1
-        async with self._room:
+        await self._have_room()
+        try:
             epoch = self._epoch
             connection: Connection | None = None
             self._lent += 1
@@ -237,6 +237,16 @@ class Pool:
             else:
                 await connection.disconnect(nowait=True)
             return replies
+        finally:
+            self._room.release()
+
+    async def _have_room(self) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        self.waits += 1
+        with waiting_for_connection():
+            await self._room.acquire()
 
     async def _check_place(self, host: Host) -> None:
         """Refuse the answer of a server that has been replaced and does not know it yet.

@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.model.ids import new_job_id
+from forge_jobs.storage.pool_waits import waiting_for_connection
 from forge_jobs.storage.sql.postgres.driver.connecting import (
     PostgresOptions,
     connect,
@@ -251,8 +252,9 @@ class Connections:
                 await self._free.acquire()
             else:
                 self.waits += 1
-                async with asyncio.timeout(max(0.0, deadline - _elapsed())):
-                    await self._free.acquire()
+                with waiting_for_connection():
+                    async with asyncio.timeout(max(0.0, deadline - _elapsed())):
+                        await self._free.acquire()
         except TimeoutError:
             raise Unavailable(
                 f"all {self.options.pool_size} connections of the pool were in use; give the URL "
