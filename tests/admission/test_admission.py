@@ -13,13 +13,14 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.admission import Admission
 from tests.support.admission_shares import FairShares
 
-pytestmark = pytest.mark.anyio
-
 _ONE = os.environ.get("FORGE_TEST_ADMISSION_SEED")
 _MANY = int(os.environ.get("FORGE_TEST_ADMISSION_SEEDS", "0"))
 _COUNTS = {"sqlite": 100, "redis": 30}
 _FEW = 10
 _PARTS = 5
+
+# Two thousand seeds of a part take ten minutes beside other work.
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600 + _MANY)]
 
 
 def _seeds(backend: str, part: int) -> Iterable[int]:
