@@ -34,13 +34,13 @@ class Place(NamedTuple):
     id: JobId
 
 
-def check_limit(limit: int) -> None:
+def check_limit(limit: int, most: int = MOST_AT_ONCE) -> None:
     """Check the limit of a page.
 
     :raises InvalidInput: ``limit`` is out of range
     """
-    if not isinstance(limit, int) or not 1 <= limit <= MOST_AT_ONCE:
-        raise InvalidInput("limit", f"is {limit!r}", f"give 1 to {MOST_AT_ONCE}")
+    if not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidInput("limit", f"is {limit!r}", f"give 1 to {most}")
 
 
 def check_ended(ended_at_most: int | None) -> None:

@@ -19,7 +19,8 @@ from forge_jobs import (
     open_storage,
 )
 from forge_jobs.clients.outbox.relay import OutboxReport
-from forge_jobs.errors import StorageRefused, Unavailable
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import Locked, StorageRefused, Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Hold, JobStatus, NewJob
 from forge_jobs.model.strikes import Effect, StrikeRule
@@ -213,6 +214,33 @@ async def test_a_destination_that_refuses_everything_sets_nothing_aside(pair: Pa
     assert len(await pair.stored()) == 40
 
 
+async def test_jobs_after_one_that_is_put_off_are_put_off_with_it(pair: Pair) -> None:
+    first, second, third = (new_job_id() for _ in range(3))
+    wanted = [
+        EnqueueRequest("mail.send", {}, queue="mail", id=each, after=after)
+        for each, after in ((first, []), (second, [first]), (third, [second]))
+    ]
+    await pair.write([*wanted, *some(1)])
+    clock = ManualClock()
+    outbox = pair.outbox(clock=clock)
+    enqueue = pair.there.jobs.enqueue
+    locked = {first}
+
+    async def takes_others(jobs: list[NewJob]) -> list[EnqueueOutcome]:
+        if locked.intersection(job.id for job in jobs):
+            raise Locked("a caller's open transaction holds the unique key")
+        return await enqueue(jobs)
+
+    pair.there.jobs.enqueue = takes_others  # type: ignore[method-assign,assignment]
+    for relayed in (1, 0):
+        report = await outbox.relay_once()
+        assert (report.relayed, report.set_aside) == (relayed, 0)
+        clock.advance(60)
+    locked.clear()
+    assert (await outbox.relay_once()).relayed == 3
+    assert set(await pair.stored()) >= {first, second, third}
+
+
 async def test_the_age_counts_toward_a_delay_and_texts_stay_encrypted(pair: Pair) -> None:
     secret = Encryption(Encryption.new_key())
     outbox = pair.outbox(encryption=secret)
@@ -306,6 +334,15 @@ async def _has(jobs: JobStore, ids: Sequence[JobId]) -> bool:
 
 async def _logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return text in caplog.text
+
+
+@pytest.mark.parametrize("limit", [0, -1, "5", None, 1.5, 10_001])
+async def test_a_limit_that_is_no_number_of_records_is_refused_by_name(
+    tmp_path: Path, limit: Any
+) -> None:
+    async with pair_of("sqlite", "redis", tmp_path) as pair:
+        with pytest.raises(InvalidInput, match="^limit: .*give 1 to 10000$"):
+            await pair.outbox().records(limit)
 
 
 async def test_a_store_without_transactions_is_refused(tmp_path: Path) -> None:

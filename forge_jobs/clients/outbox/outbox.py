@@ -181,7 +181,10 @@ class Outbox:
         return bool((await self._records.wait(at_most)).queues)
 
     async def records(self, limit: int = 100) -> list[OutboxRecord]:
-        """Return records, those set aside first, then by number. Payloads are not among them."""
+        """Return records, those set aside first, then by number. Payloads are not among them.
+
+        :raises InvalidInput: the limit is not 1 to 10,000
+        """
         return await self._records.records(limit)
 
     async def state(self) -> OutboxState:

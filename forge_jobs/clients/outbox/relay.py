@@ -8,7 +8,8 @@ from msgspec import Struct, structs
 from forge_jobs import stop_points
 from forge_jobs.clients.outbox.judging import OutboxJudge
 from forge_jobs.clock import Clock
-from forge_jobs.errors import CONCERNS_ALL, Locked, StorageError, StorageRefused
+from forge_jobs.errors import CONCERNS_ALL, Locked, NotFound, StorageError, StorageRefused
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.letters.outbox import OutboxJob
 from forge_jobs.outages import Pauses
@@ -33,6 +34,18 @@ _PAUSES = Pauses(1.0, 30.0)
 """Pauses before a record is sent again that an unknown reason kept from being stored."""
 
 _FORGOTTEN_AFTER_S = 300.0
+
+
+class _PutOff(Struct, frozen=True):
+    """A record that is to be sent again.
+
+    :param due_at: by the clock of this program
+    :param times: that the record was put off
+    """
+
+    due_at: float
+    times: int
+    job_id: JobId
 
 
 class OutboxReport(Struct, frozen=True):
@@ -65,8 +78,8 @@ class OutboxRelay:
         self._judge = judge
         self._name = name
         self._clock = clock
-        # Number of the record -> when to send again, and how often that was put off.
-        self._later: dict[int, tuple[float, int]] = {}
+        # By the number of the record.
+        self._later: dict[int, _PutOff] = {}
         self._in_a_row = 0
         self._set_aside = 0
 
@@ -86,8 +99,8 @@ class OutboxRelay:
         now = self._clock.elapsed()
         # What has not come again is gone: another relay has stored it.
         gone = now - _FORGOTTEN_AFTER_S
-        self._later = {number: each for number, each in self._later.items() if each[0] > gone}
-        waits = {number for number, (due_at, _) in self._later.items() if due_at > now}
+        self._later = {number: each for number, each in self._later.items() if each.due_at > gone}
+        waits = {number for number, each in self._later.items() if each.due_at > now}
         after = 0
         for _ in range(batches):
             found = await self._records.read(limit, after=after, skip=waits)
@@ -141,15 +154,16 @@ class OutboxRelay:
             await stop_points.reach("outbox:committed")
 
     async def _refused(self, record: OutboxJob, error: Exception) -> None:
+        if isinstance(error, NotFound) and self._comes_after_one_put_off(record):
+            self._put_off(record)
+            return
         if not _may_be_one(error):
             await self._put_aside(record, f"{type(error).__name__}: {error}")
             return
         self._in_a_row += 1
         if self._in_a_row >= _REFUSED_ALONE:
             raise error
-        _, times = self._later.get(record.number, (0.0, 0))
-        self._later[record.number] = (self._clock.elapsed() + _PAUSES.after(times + 1), times + 1)
-        if not times:
+        if self._put_off(record) == 1:
             logger.warning(
                 "destination %r takes others and not yet record %d of the outbox, which is tried "
                 "again with growing pauses: %s",
@@ -157,6 +171,20 @@ class OutboxRelay:
                 record.number,
                 error,
             )
+
+    def _comes_after_one_put_off(self, record: OutboxJob) -> bool:
+        """True when a job that the record names in ``after`` is itself to be sent again."""
+        waiting = {each.job_id for each in self._later.values()}
+        return record.job is not None and any(each.job_id in waiting for each in record.job.after)
+
+    def _put_off(self, record: OutboxJob) -> int:
+        """Note when to send the record again, and return how often it was put off."""
+        before = self._later.get(record.number)
+        times = 1 if before is None else before.times + 1
+        due_at = self._clock.elapsed() + _PAUSES.after(times)
+        job_id = JobId("") if record.job is None else record.job.id
+        self._later[record.number] = _PutOff(due_at, times, job_id)
+        return times
 
     async def _put_aside(self, record: OutboxJob, problem: str) -> None:
         await self._records.set_aside(record.number, problem)

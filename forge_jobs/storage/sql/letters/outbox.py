@@ -14,6 +14,7 @@ from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.letters.outbox import OutboxJob, OutboxRecord, OutboxState
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import Wake
+from forge_jobs.storage.cursors import check_limit
 from forge_jobs.storage.letters import BYTES_AT_ONCE
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow
@@ -60,6 +61,8 @@ _STATES = select(
     outbox.c.destination, _WAITS.label("waits"), func.count(), func.min(outbox.c.written_at)
 ).group_by(outbox.c.destination, _WAITS)
 _STATE = _STATES.where(_OF_DESTINATION)
+
+_LISTED_AT_ONCE = 10_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(NewJob).decode
@@ -149,6 +152,8 @@ class SqlOutbox:
         return await self._database.write(script)
 
     async def records(self, limit: int) -> list[OutboxRecord]:
+        check_limit(limit, _LISTED_AT_ONCE)
+
         def script(tx: Tx) -> list[OutboxRecord]:
             return [
                 _record(row, tx.now)
