@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forge_jobs import Group, GroupState, group_handlers
+from forge_jobs import Group, GroupState, Workflow, group_handlers
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.flows.plans import GROUP_KIND, part_id
 from forge_jobs.errors import Conflict, InvalidInput, JobDead, NotFound
@@ -143,6 +143,21 @@ async def test_a_cancel_of_the_whole_cancels_members_and_the_group_settles(
         assert (await handle.client.group(group.id)).cancelled == 3
         settled = await ended(storage, group.callbacks["on_settled"].job_id)
         assert settled.status is not JobStatus.CANCELLED
+
+
+async def test_a_cancel_of_what_is_no_group_cancels_nothing(storage: Storage) -> None:
+    client = JobClient(storage)
+    plain = EnqueueRequest("tests.noop")
+    group = await client.enqueue_group(Group([plain], on_settled=plain))
+    callback = group.callbacks["on_settled"].job_id
+    workflow = Workflow("nightly")
+    workflow.step("only", plain)
+    nightly = await client.enqueue_workflow(workflow)
+    for other in (callback, nightly.id, group.members[0].job_id):
+        with pytest.raises(NotFound, match="there is no group"):
+            await client.cancel_group(other)
+    assert (await storage.jobs.counts())["default"].by_status.get(JobStatus.CANCELLED, 0) == 0
+    await client.aclose()
 
 
 async def test_the_state_outlives_the_members_until_the_group_settles(storage: Storage) -> None:

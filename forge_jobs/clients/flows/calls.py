@@ -129,7 +129,8 @@ class FlowCalls(ListCalls):
 
         :raises NotFound: there is no such group, or the group is not stored yet
         """
-        members = await self._members_of(check_job_id(group_id, "group_id"))
+        gate = await self._group_gate(check_job_id(group_id, "group_id"))
+        members = (await self._jobs.parents([gate.id])).get(gate.id, ())
         return await self._changed(self._jobs.cancel, members)
 
     async def resume_group(self, group_id: str) -> BulkTotals:
@@ -327,12 +328,6 @@ class FlowCalls(ListCalls):
         finally:
             # Also after an error: some batches may have been applied.
             self.storage.jobs.announce_changes(None)
-
-    async def _members_of(self, group: JobId) -> tuple[JobId, ...]:
-        members = (await self._jobs.parents([group])).get(group)
-        if not members:
-            raise _no_group(group)
-        return members
 
     async def _stored(
         self, requests: Sequence[EnqueueRequest[Any]], connection: object | None
