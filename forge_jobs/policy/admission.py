@@ -216,20 +216,28 @@ def _blocked(job: Job, parents: Mapping[JobId, JobStatus], around: Situation) ->
             help=remedies.release_held(job.id),
             blocked_by=tuple(failed),
         )
-    if not waits_for:
-        hands = "about to be freed" if around.live else "no live pod is there to free it"
-        return Explanation(
-            reason=Reason.BLOCKED_BY_PARENTS,
-            text=f"blocked: all that it waited for has ended; {hands}",
-            since=job.enqueued_at,
-            help="" if around.live else remedies.start_worker(job.queue),
-        )
+    if all(parents.get(one) is JobStatus.DONE for one in waits_for):
+        return _about_to_be_freed(job, around)
     return Explanation(
         reason=Reason.BLOCKED_BY_PARENTS,
         text=f"blocked: waits for {count(len(waits_for), 'job')}: {names}",
         since=job.enqueued_at,
         help=remedies.explain_job(waits_for[0]),
         blocked_by=tuple(waits_for),
+    )
+
+
+def _about_to_be_freed(job: Job, around: Situation) -> Explanation:
+    hands = "about to be freed" if around.live else "no live pod is there to free it"
+    text = f"blocked: all that it waited for has ended; {hands}"
+    help = "" if around.live else remedies.start_worker(job.queue)
+    if job.held_by and around.live:
+        # The end of a removed job stands, whatever another one does that has the same id.
+        earlier = f"an earlier job of the id {job.held_by[0]}"
+        text += f"; where not within a minute, {earlier} holds it until a release"
+        help = remedies.release_held(job.id)
+    return Explanation(
+        reason=Reason.BLOCKED_BY_PARENTS, text=text, since=job.enqueued_at, help=help
     )
 
 

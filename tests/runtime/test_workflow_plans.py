@@ -14,6 +14,7 @@ from forge_jobs.model.edges import STEP, WORKFLOW
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.model.processes import PodLease
+from forge_jobs.policy.explanations import Reason
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import dead, done, enqueue_one, get_job, only, register, run_one
@@ -172,6 +173,32 @@ async def test_a_repeat_completes_what_a_caller_left_that_died(storage: Storage)
         assert sum(counts.values()) == 451
         with pytest.raises(Conflict):
             await client.enqueue_workflow(chain(449, id=workflow.id))
+
+
+async def test_a_step_that_failed_was_removed_and_stored_again_is_told_from_one_to_come(
+    storage: Storage,
+) -> None:
+    lease = await register(storage)
+    workflow = chain(2, id=new_job_id())
+    async with JobClient(storage) as client:
+        steps = (await client.enqueue_workflow(workflow)).steps
+        first, last = steps["0"].job_id, steps["1"].job_id
+        await ends(storage, lease, dead())
+        await client.delete(first)
+        await hand_over(storage)
+        await client.enqueue_workflow(workflow)
+        assert await ends(storage, lease, done()) == first
+        told = await client.explain(last)
+        assert told.reason is Reason.BLOCKED_BY_PARENTS
+        assert "all that it waited for has ended; about to be freed; where not within" in told.text
+        assert told.help == f"forge-jobs jobs release-held {last}"
+        assert (await client.release_held(last)).changed == 1
+        assert await run_one(storage, lease, done()) == last
+        # The whole is held by the one that was removed, and waits to hear of the last step.
+        await client.release_held(str(workflow.id))
+        told = await client.explain(str(workflow.id))
+        assert told.text.endswith("all that it waited for has ended; about to be freed")
+        assert told.help == ""
 
 
 class _Dying(JobClient):
