@@ -202,7 +202,7 @@ _ON_REDIS = (
         "cooldown: the window ends with the job",
         "unique_windows",
         f"{_UNIQUE}meeting",
-        "mode == 'cooldown' and cooling_down(base, job.key)",
+        "mode == 'cooldown' and (held.opener or cooling_down(base, job.key))",
         "false",
     ),
     _lua(

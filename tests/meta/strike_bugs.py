@@ -10,6 +10,7 @@ _LEADER = "tests/runtime/test_struck_jobs.py::test_"
 _OUTBOX = "tests/runtime/test_outbox.py::test_"
 _PAIR = "sqlite-to-redis"
 _NEW = "tests/conformance/test_struck_at_enqueue.py::test_"
+_KEYS = "tests/conformance/test_keys_in_one_call.py::test_"
 _DRILLS = "tests/problems/test_real_drills.py::test_"
 _CLIENT = "tests/runtime/test_struck_at_enqueue.py::test_"
 
@@ -203,8 +204,8 @@ STRIKE_BUGS = [
     _bug(
         "a job that waits for others is left to the pod by a strike that cancels",
         "storage/sql/jobs/struck/__init__.py",
-        "        if one.struck.message:\n",
-        "        if one.struck.message and not one.after:\n",
+        "        if ends_at_once(one):\n",
+        "        if ends_at_once(one) and not one.after:\n",
         f"{_NEW}a_job_that_waits_for_others_is_cancelled_at_once",
     ),
     _bug(
@@ -231,9 +232,54 @@ STRIKE_BUGS = [
         f"{_NEW}children_of_a_job_that_is_cancelled_at_once_end_with_the_parent",
     ),
     _bug(
+        "a cancelled job keeps its key until the end of the call",
+        "storage/sql/jobs/unique_keys.py",
+        "        if not ends_at_once(request):\n",
+        "        if True:\n",
+        f"{_KEYS}a_job_that_a_strike_cancels_keeps_no_other_from_the_key",
+    ),
+    _bug(
+        "a cancelled job loses its key",
+        "storage/sql/jobs/struck/__init__.py",
+        "        tx.execute(_NOTE_KEY, keys)\n",
+        "        pass\n",
+        f"{_KEYS}a_job_that_a_strike_cancels_keeps_no_other_from_the_key",
+    ),
+    _bug(
+        "a strike of the content before holds the next one of a call",
+        "storage/sql/base/job_rows.py",
+        "        struck=None,\n",
+        "        struck=earlier.struck,\n",
+        f"{_KEYS}content_that_another_request_gives_is_left_to_the_pod",
+    ),
+    _bug(
+        "on redis a strike of the content before holds the next one of a call",
+        "storage/redis/lua/lib/jobs/unique/meeting.lua",
+        "or REPLACED, false\n",
+        "or REPLACED, earlier.struck\n",
+        f"{_KEYS}content_that_another_request_gives_is_left_to_the_pod",
+        "redis",
+    ),
+    _bug(
+        "on redis a cancelled job keeps its key until the end of the call",
+        "storage/redis/lua/lib/jobs/unique/holders.lua",
+        "  if job.struck and job.struck[2] then\n",
+        "  if false then\n",
+        f"{_KEYS}a_job_that_a_strike_cancels_keeps_no_other_from_the_key",
+        "redis",
+    ),
+    _bug(
+        "on redis the window of a cancelled job is unknown to its call",
+        "storage/redis/lua/lib/jobs/unique/meeting.lua",
+        "(held.opener or cooling_down(base, job.key))",
+        "cooling_down(base, job.key)",
+        f"{_KEYS}a_window_that_a_cancelled_job_has_opened_holds_for_those_behind",
+        "redis",
+    ),
+    _bug(
         "a cancelled job has no record",
         "storage/sql/jobs/struck/__init__.py",
-        "        tx.execute(_NOTE, cancelled)\n",
+        "    tx.execute(_NOTE, notes)\n",
         "",
         f"{_NEW}a_cancelling_strike_ends_the_job_with_a_record",
     ),

@@ -109,8 +109,16 @@ def due_at(request: NewJob, now: int) -> int:
     return now if request.run_at is None else to_us(request.run_at)
 
 
+def ends_at_once(request: NewJob) -> bool:
+    """Return whether a strike cancels the job in the step that stores the job."""
+    return request.struck is not None and bool(request.struck.message)
+
+
 def with_content(earlier: NewJob, request: NewJob, due: int | None) -> NewJob:
-    """Return the earlier request of a call with the content of a later one with the same key."""
+    """Return the earlier request of a call with the content of a later one with the same key.
+
+    The job stays in its sequence. Pods judge the new content by the strikes, before the run.
+    """
     if due is not None:
         request = structs.replace(request, run_at=from_us(due), delay=None)
     return structs.replace(
@@ -120,6 +128,8 @@ def with_content(earlier: NewJob, request: NewJob, due: int | None) -> NewJob:
         after=earlier.after,
         schedule=earlier.schedule,
         fingerprint=earlier.fingerprint or REPLACED,
+        sequence=earlier.sequence,
+        struck=None,
     )
 
 
@@ -128,6 +138,7 @@ def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str
     asked = request.run_at is not None or request.delay is not None
     due = due_at(request, now) if asked else now
     expires_at, timeout, result_ttl = request.expires_at, request.timeout, request.result_ttl
+    unique = request.unique
     return {
         "id": request.id,
         "queue": request.queue,
@@ -143,7 +154,8 @@ def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str
         "expires_at": None if expires_at is None else to_us(expires_at),
         "timeout_us": None if timeout is None else duration_us(timeout),
         "max_attempts": request.max_attempts,
-        "unique_key": None if request.unique is None else request.unique.key,
+        # Another job of the call may have the key of one that ends in the same step.
+        "unique_key": None if unique is None or ends_at_once(request) else unique.key,
         "has_children": has_children,
         "tags": encode_tags(request.tags) if request.tags else "[]",
         "metadata": request.metadata,

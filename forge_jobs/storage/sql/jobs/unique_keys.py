@@ -28,7 +28,12 @@ from forge_jobs.model.unique.keys import (
     places_of,
 )
 from forge_jobs.storage.sql.base.job_columns import REPLACED_WITH
-from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values, with_content
+from forge_jobs.storage.sql.base.job_rows import (
+    due_at,
+    ends_at_once,
+    new_job_values,
+    with_content,
+)
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
@@ -237,25 +242,20 @@ class Keys:
         return self._held.get(_key_of(request), [])
 
     def accept(self, request: NewJob) -> None:
-        """Note that the request becomes a job with the key."""
-        if request.unique is None:
+        """Note that the request becomes a job with the key, unless a strike ends that job."""
+        unique = request.unique
+        if unique is None:
             return
         key, now = _key_of(request), self._tx.now
-        status = JobStatus.BLOCKED if request.after else JobStatus.PENDING
-        self._held.setdefault(key, []).append(
-            Holder(
-                request.id,
-                request.unique.key,
-                status.value,
-                due_at(request, now),
-                now,
-                request.fingerprint,
-            )
-        )
-        if request.unique.mode == "cooldown":
+        if not ends_at_once(request):
+            status = JobStatus.BLOCKED if request.after else JobStatus.PENDING
+            due, content = due_at(request, now), request.fingerprint
+            holder = Holder(request.id, unique.key, status.value, due, now, content)
+            self._held.setdefault(key, []).append(holder)
+        if unique.mode == "cooldown":
             self._windows[key] = request.id
             self._opened[key] = request
-        if request.unique.mode in REPLACING:
+        if unique.mode in REPLACING:
             self._stored_anew.append(key)
 
     def replace(self, target: Holder, request: NewJob, accepted: dict[str, NewJob]) -> None:

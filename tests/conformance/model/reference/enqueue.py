@@ -12,6 +12,7 @@ from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.edges import named_in_line
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, Hold, JobStatus, NewJob, Unique
+from forge_jobs.model.strikes import Struck
 from forge_jobs.model.transitions import struck_record
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, length
 from tests.conformance.model.reference.ends import add_handover, end_waiting
@@ -55,7 +56,7 @@ class _Call:
         self._stands_for: dict[JobId, JobId] = {}
         self._missing: list[JobId] = []
         self._written: set[JobId] = set()
-        self._struck: list[ModelJob] = []
+        self._struck: dict[JobId, Struck] = {}
 
     def check_parents(self) -> None:
         """Refuse the call when a parent is missing. A conflict of any request comes first."""
@@ -65,8 +66,20 @@ class _Call:
             )
 
     def end_struck(self) -> None:
-        """Cancel new jobs that a strike means so."""
-        end_waiting(self._world, self._struck, Cause.STRUCK)
+        """Hold or cancel new jobs that a strike means, but for those with content of another."""
+        world, ended = self._world, []
+        for job_id, struck in self._struck.items():
+            job = world.jobs[job_id]
+            if job.request.struck is None or (job.edges and not struck.message):
+                continue
+            job.rate_limit, job.cause = struck.mark, Cause.STRUCK
+            job.hold = None if job.edges else Hold.STRUCK
+            if struck.message:
+                job.errors = (structs.replace(struck_record(struck.message), at=world.now),)
+                ended.append(job)
+            else:
+                world.count(job.queue, Cause.STRUCK)
+        end_waiting(world, ended, Cause.STRUCK)
 
     def admit(self, request: NewJob) -> EnqueueOutcome:
         world, unique = self._world, request.unique
@@ -80,7 +93,7 @@ class _Call:
         if replaces and taken is not None and taken[1] > world.now:
             return self._replaced(request, taken[0])
         self._end_expired(request.queue, unique.key)
-        held = world.holders(request.queue, unique.key)
+        held = self._holders(request.queue, unique.key)
         if not held:
             return self._first(request, unique)
         if unique.mode == "error":
@@ -97,12 +110,17 @@ class _Call:
             return EnqueueOutcome(request.id, follow_up=True)
         return self._drop(request, held[0].id)
 
+    def _holders(self, queue: str, key: str) -> list[ModelJob]:
+        """Return the holders of a key, without jobs that a strike ends with the call."""
+        ending = {each for each, struck in self._struck.items() if struck.message}
+        return self._world.holders(queue, key, but=ending)
+
     def _end_expired(self, queue: str, key: str) -> None:
         """End jobs that hold the key, wait, and have expired before the call."""
         world = self._world
         expired = [
             job.id
-            for job in world.holders(queue, key)
+            for job in self._holders(queue, key)
             if job.status is not JobStatus.IN_PROGRESS and world.is_expired(job)
             if job.id not in self._written
         ]
@@ -157,6 +175,8 @@ class _Call:
                 after=old.after,
                 schedule=old.schedule,
                 fingerprint=old.fingerprint or REPLACED,
+                sequence=old.sequence,
+                struck=None,
             ),
             payload=request.payload,
             due_at=due,
@@ -204,14 +224,8 @@ class _Call:
             token=to_us(world.now),
             expires_at=request.expires_at,
         )
-        if request.struck is not None and (request.struck.message or not parents):
-            job.rate_limit, job.cause = request.struck.mark, Cause.STRUCK
-            job.hold = None if parents else Hold.STRUCK
-            if message := request.struck.message:
-                job.errors = (structs.replace(struck_record(message), at=world.now),)
-                self._struck.append(job)
-            else:
-                world.count(request.queue, Cause.STRUCK)
+        if request.struck is not None:
+            self._struck[request.id] = request.struck
         for parent_id, on_failure in parents.items():
             job.edges[parent_id] = Edge(on_failure)
             parent = world.jobs[parent_id]

@@ -377,11 +377,12 @@ class World:
     def of_queue(self, queue: str) -> list[ModelJob]:
         return [job for job in self.jobs.values() if job.queue == queue]
 
-    def holders(self, queue: str, key: str | None) -> list[ModelJob]:
+    def holders(self, queue: str, key: str | None, but: Collection[JobId] = ()) -> list[ModelJob]:
         """Return the active jobs with a key: the holder, then a waiting follow-up."""
         if key is None:
             return []
-        found = [job for job in self.of_queue(queue) if job.is_active and job.key == key]
+        active = [job for job in self.of_queue(queue) if job.is_active and job.id not in but]
+        found = [job for job in active if job.key == key]
         found.sort(key=lambda job: job.waits_as_follow_up)
         extra = [job for job in found[1:] if not job.waits_as_follow_up]
         assert not found[2:], f"these jobs hold {key!r}: {found}"

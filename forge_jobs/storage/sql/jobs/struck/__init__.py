@@ -11,7 +11,7 @@ from forge_jobs.clock import from_us
 from forge_jobs.model.jobs import Cause, Hold, NewJob
 from forge_jobs.model.looks import MOST_MARKS, MOST_STRUCK, StruckLine
 from forge_jobs.model.transitions import struck_record
-from forge_jobs.storage.sql.base.job_rows import append_error
+from forge_jobs.storage.sql.base.job_rows import append_error, ends_at_once
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import STRUCK, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -71,18 +71,20 @@ _NOTE = (
     .where(jobs.c.id == bindparam("job"))
     .values(rate_limit=bindparam("mark"), errors=bindparam("new_errors"))
 )
+_NOTE_KEY = (
+    update(jobs).where(jobs.c.id == bindparam("job")).values(unique_key=bindparam("had_key"))
+)
 
 
 def strike_new(tx: Tx, stored: Iterable[NewJob]) -> None:
     """Hold or cancel new jobs that a strike means. Those that wait for others are not held."""
     held: defaultdict[str, list[NewJob]] = defaultdict(list)
-    cancelled: list[dict[str, str]] = []
+    cancelled: list[NewJob] = []
     for one in stored:
         if one.struck is None:
             continue
-        if one.struck.message:
-            errors = append_error("[]", struck_record(one.struck.message), tx.now)
-            cancelled.append({"job": one.id, "mark": one.struck.mark, "new_errors": errors})
+        if ends_at_once(one):
+            cancelled.append(one)
         elif not one.after:
             held[one.struck.mark].append(one)
     for mark, requests in held.items():
@@ -91,8 +93,25 @@ def strike_new(tx: Tx, stored: Iterable[NewJob]) -> None:
         for one in requests:
             tx.count(one.queue, Cause.STRUCK)
     if cancelled:
-        tx.execute(_NOTE, cancelled)
-        end_waiting(tx, [each["job"] for each in cancelled], Cause.STRUCK)
+        _cancel(tx, cancelled)
+
+
+def _cancel(tx: Tx, struck: Collection[NewJob]) -> None:
+    """End new jobs with a record of their strikes. A requeue looks at their keys again."""
+    notes = [
+        {
+            "job": one.id,
+            "mark": one.struck.mark,
+            "new_errors": append_error("[]", struck_record(one.struck.message), tx.now),
+        }
+        for one in struck
+        if one.struck is not None
+    ]
+    tx.execute(_NOTE, notes)
+    end_waiting(tx, [one.id for one in struck], Cause.STRUCK)
+    keys = [{"job": one.id, "had_key": one.unique.key} for one in struck if one.unique is not None]
+    if keys:
+        tx.execute(_NOTE_KEY, keys)
 
 
 def left_marks(tx: Tx, in_force: Collection[str]) -> list[str]:

@@ -37,6 +37,17 @@ local function holders_of(base, job, call)
   return held
 end
 
+-- A job that a strike cancels ends with the call, so the key is free. A window that the job opens lasts.
+local function accept(job, call, place, status)
+  local held, follows = call.held[job.key], job.follows ~= nil
+  call.accepted[job.id] = job
+  if job.struck and job.struck[2] then
+    held.opener = job.mode == 'cooldown' and job.id or held.opener
+  else
+    held[#held + 1] = { id = job.id, place = place, status = status, follows = follows, is_known = true }
+  end
+end
+
 -- The job that has the content of the request already, nil for none.
 local function merged_into(base, job, call)
   local into = call.merged[job.id]

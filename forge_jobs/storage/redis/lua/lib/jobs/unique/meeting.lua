@@ -3,14 +3,6 @@
 -- Words: 'new', 'duplicate', 'replaced', 'held' (a refusal), with a '+' where the job waits as the
 -- follow-up of another one.
 
-local function accept(job, call, place, status)
-  call.accepted[job.id] = job
-  local held = call.held[job.key]
-  held[#held + 1] = {
-    id = job.id, place = place, status = status, follows = job.follows ~= nil, is_known = true,
-  }
-end
-
 -- The request is stored as a job that waits for the end of the holder, whatever the end.
 local function follow(job, call, holder)
   job.follows, job.place = holder.id, place_after(holder.place)
@@ -24,7 +16,8 @@ local function give_content(job, call, target)
   call.replacing[#call.replacing + 1] = job
   local earlier = call.accepted[target.id]
   if earlier then
-    earlier.fingerprint = earlier.fingerprint or REPLACED
+    -- Pods judge the new content by the strikes, before the run.
+    earlier.fingerprint, earlier.struck = earlier.fingerprint or REPLACED, false
   end
   return target.follows and 'replaced+' or 'replaced', target.id
 end
@@ -61,7 +54,7 @@ local function meet(base, job, call)
   end
   local holder, last = held[1], held[#held]
   if not holder then
-    local opener = mode == 'cooldown' and cooling_down(base, job.key)
+    local opener = mode == 'cooldown' and (held.opener or cooling_down(base, job.key))
     if opener then
       return 'duplicate', opener
     end
