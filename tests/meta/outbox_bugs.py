@@ -73,9 +73,24 @@ OUTBOX_BUGS = (
     ),
     _of_relay(
         "everything refused goes on one by one",
-        "if self._in_a_row >= _REFUSED_ALONE:",
+        "if self._in_a_row >= (_LOCKED_ALONE if is_locked else _REFUSED_ALONE):",
         "if self._in_a_row >= 1_000:",
         _REFUSES,
+    ),
+    _of_relay(
+        "a job after one that is put off is set aside",
+        "if isinstance(error, NotFound) and self._comes_after_one_put_off(record):",
+        "if False:",
+        f"jobs_after_one_that_is_put_off_are_put_off_with_it{_PAIR}",
+    ),
+    Bug(
+        "outbox relay: records of one locked key delay all others",
+        (f"{_TESTS}a_key_that_a_caller_has_locked_delays_no_other_job",),
+        (
+            Edit("forge_jobs/clients/outbox/relay.py", "_LOCKED_ALONE = 20", "_LOCKED_ALONE = 2"),
+            Edit("forge_jobs/clients/outbox/relay.py", "if _key_of(each) in keys:", "if False:"),
+        ),
+        "sqlite",
     ),
     _of_relay(
         "halves change places",

@@ -241,6 +241,24 @@ async def test_jobs_after_one_that_is_put_off_are_put_off_with_it(pair: Pair) ->
     assert set(await pair.stored()) >= {first, second, third}
 
 
+async def test_a_key_that_a_caller_has_locked_delays_no_other_job(tmp_path: Path) -> None:
+    async with pair_of("sqlite", "postgres", tmp_path) as pair:
+        [plain] = some(1)
+        keyed = plain.options(unique_key="taken")
+        await pair.write([*[keyed] * 3, *[plain] * 4])
+        clock = ManualClock()
+        outbox = pair.outbox(clock=clock)
+        async with lent("postgres", tmp_path / "there") as connection, JobClient(pair.there) as one:
+            await one.enqueue(plain)
+            await one.enqueue(keyed, connection=connection)
+            for relayed in (4, 0):
+                report = await outbox.relay_once()
+                assert (report.relayed, report.set_aside) == (relayed, 0)
+                clock.advance(60)
+        assert (await outbox.relay_once()).relayed == 3
+        assert len(await pair.stored()) == 6
+
+
 async def test_the_age_counts_toward_a_delay_and_texts_stay_encrypted(pair: Pair) -> None:
     secret = Encryption(Encryption.new_key())
     outbox = pair.outbox(encryption=secret)

@@ -26,6 +26,10 @@ _BATCHES = 20
 _REFUSED_ALONE = 2
 """After so many refusals without a success between, the destination refuses everything."""
 
+_LOCKED_ALONE = 20
+"""After so many locked records without a success between, a pass ends. Each takes the time that the
+destination waits for a lock."""
+
 _OF_A_RECORD = (TypeError, ValueError, ArithmeticError)
 """Errors of a record with values that no program of ours writes, as a time without a time zone or a
 number beyond 64 bits: set aside, so that others go on."""
@@ -41,11 +45,13 @@ class _PutOff(Struct, frozen=True):
 
     :param due_at: by the clock of this program
     :param times: that the record was put off
+    :param key: queue and unique key of a record that was locked. Others of the key wait for it
     """
 
     due_at: float
     times: int
     job_id: JobId
+    key: tuple[str, str] | None = None
 
 
 class OutboxReport(Struct, frozen=True):
@@ -126,7 +132,8 @@ class OutboxRelay:
             parts.append(readable)
         sent = 0
         while parts and not is_stopping():
-            part = parts.pop()
+            if not (part := self._without_locked(parts.pop())):
+                continue
             try:
                 jobs = [job for each in part if (job := _job_of(each))]
                 await self._jobs.enqueue(await self._judge.judged(jobs))
@@ -160,10 +167,11 @@ class OutboxRelay:
         if not _may_be_one(error):
             await self._put_aside(record, f"{type(error).__name__}: {error}")
             return
+        is_locked = isinstance(error, Locked)
         self._in_a_row += 1
-        if self._in_a_row >= _REFUSED_ALONE:
+        if self._in_a_row >= (_LOCKED_ALONE if is_locked else _REFUSED_ALONE):
             raise error
-        if self._put_off(record) == 1:
+        if self._put_off(record, _key_of(record) if is_locked else None) == 1:
             logger.warning(
                 "destination %r takes others and not yet record %d of the outbox, which is tried "
                 "again with growing pauses: %s",
@@ -172,18 +180,32 @@ class OutboxRelay:
                 error,
             )
 
+    def _without_locked(self, part: Sequence[OutboxJob]) -> Sequence[OutboxJob]:
+        """Put off the records whose unique key is locked, and return the others."""
+        now = self._clock.elapsed()
+        keys = {each.key for each in self._later.values() if each.key and each.due_at > now}
+        if not keys:
+            return part
+        free: list[OutboxJob] = []
+        for each in part:
+            if _key_of(each) in keys:
+                self._put_off(each)
+            else:
+                free.append(each)
+        return free
+
     def _comes_after_one_put_off(self, record: OutboxJob) -> bool:
         """True when a job that the record names in ``after`` is itself to be sent again."""
         waiting = {each.job_id for each in self._later.values()}
         return record.job is not None and any(each.job_id in waiting for each in record.job.after)
 
-    def _put_off(self, record: OutboxJob) -> int:
+    def _put_off(self, record: OutboxJob, key: tuple[str, str] | None = None) -> int:
         """Note when to send the record again, and return how often it was put off."""
         before = self._later.get(record.number)
         times = 1 if before is None else before.times + 1
         due_at = self._clock.elapsed() + _PAUSES.after(times)
         job_id = JobId("") if record.job is None else record.job.id
-        self._later[record.number] = _PutOff(due_at, times, job_id)
+        self._later[record.number] = _PutOff(due_at, times, job_id, key)
         return times
 
     async def _put_aside(self, record: OutboxJob, problem: str) -> None:
@@ -202,6 +224,11 @@ class OutboxRelay:
 def _may_be_one(error: Exception) -> bool:
     """True when the store answers, and the reason may lie in a single job or pass by itself."""
     return isinstance(error, StorageRefused | Locked)
+
+
+def _key_of(record: OutboxJob) -> tuple[str, str] | None:
+    job = record.job
+    return None if job is None or job.unique is None else (job.queue, job.unique.key)
 
 
 def _job_of(record: OutboxJob) -> NewJob | None:
