@@ -35,6 +35,13 @@ SIGHT_BUGS = [
         f"{_EXPLAINED}a_lowered_limit_opens_once_as_many_have_ended_as_run_beyond",
     ),
     _bug(
+        "as many run as may where more do",
+        _PERMITS,
+        "        beyond = key.running - limit.at_most\n",
+        "        beyond = 0\n",
+        f"{_EXPLAINED}a_lowered_limit_opens_once_as_many_have_ended_as_run_beyond",
+    ),
+    _bug(
         "an estimate that has passed is a time to come",
         _PERMITS,
         "if opens_at > now else",

@@ -145,6 +145,26 @@ async def test_a_lowered_limit_opens_once_as_many_have_ended_as_run_beyond(
     told = await told_of(storage, waits)
     assert (await get_job(storage, waits)).hold is Hold.LIMIT
     assert told.opens_by == clock.now() + 2 * MINUTE
+    assert "2 jobs of key 'a' may run at once in the queue, and 3 do (" in told.text
+    assert "; starts in its turn when 2 of them have ended, by " in told.text
+
+
+async def test_more_holders_than_are_counted_fill_a_key(storage: Storage, fleet: Fleet) -> None:
+    most = MOST_KEY_JOBS + 10
+    lease = await fleet.start(slots=most)
+    await storage.config.ensure_limits(QUEUE, {NAME: most})
+    jobs = [new_job(limit_name=NAME, limit_key="a") for _ in range(most + 1)]
+    await storage.jobs.enqueue(jobs)
+    claimed = {
+        each.claim.job_id for _ in range(3) for each in await claim(storage, lease, limit=700)
+    }
+    assert len(claimed) == most
+    [waits] = {each.id for each in jobs} - claimed
+    told = await told_of(storage, waits)
+    assert (
+        f"{most} jobs of key 'a' may run at once in the queue, and 1000 or more do (" in told.text
+    )
+    assert "; starts in its turn when one of them ends" in told.text
 
 
 async def test_a_place_is_counted_up_to_a_bound(storage: Storage, fleet: Fleet) -> None:

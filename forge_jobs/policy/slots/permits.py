@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.metrics import Histogram
-from forge_jobs.model.queues import LimitState
+from forge_jobs.model.queues import MOST_KEY_JOBS, LimitState
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import (
     Explanation,
@@ -32,7 +32,12 @@ def _bound(job: Job, around: Situation) -> LimitState | None:
 def has_room(job: Job, around: Situation) -> bool:
     """Return whether the key of a job on hold has room, and takes no turns."""
     limit = _bound(job, around)
-    return limit is not None and limit.share is None and around.key.running < limit.at_most
+    return limit is not None and limit.share is None and not _is_full(around.key, limit)
+
+
+def _is_full(key: KeySeen, limit: LimitState) -> bool:
+    """Return whether no job of a key may start. No more holders are known than are counted."""
+    return key.running >= min(limit.at_most, MOST_KEY_JOBS)
 
 
 def limited(job: Job, around: Situation) -> Explanation:
@@ -43,13 +48,13 @@ def limited(job: Job, around: Situation) -> Explanation:
     opens_at = opens_by = None
     if limit is None:
         most = "the limit is gone, and it is ready with the next claim"
-    elif limit.share is not None and key.running < limit.at_most:
+    elif limit.share is not None and not _is_full(key, limit):
         most = (
             f"its key{named.removeprefix(' of key')} has its share of {limit.share} while others "
         )
         most += f"wait{_held_by(key)}{_before(key)}; starts when the turn of the key comes"
         most += _turn(key.turn)
-    elif key.running < limit.at_most:
+    elif not _is_full(key, limit):
         most = (
             f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and {key.running}"
         )
@@ -57,8 +62,12 @@ def limited(job: Job, around: Situation) -> Explanation:
         most += "; starts in its turn, with a claim to come"
     else:
         opens_at, opens_by = opens(key, limit, around.now)
-        most = f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and as many do"
-        most += f"{_held_by(key)}{_before(key)}; starts in its turn when one of them ends"
+        beyond = key.running - limit.at_most
+        more = " or more" if key.running >= MOST_KEY_JOBS else ""
+        do = f"{key.running}{more} do" if beyond else "as many do"
+        end = f"{beyond + 1}{more} of them have ended" if beyond > 0 else "one of them ends"
+        most = f"{count(limit.at_most, 'job')}{named} may run at once in the queue, and {do}"
+        most += f"{_held_by(key)}{_before(key)}; starts in its turn when {end}"
         most += _opening(opens_at, opens_by, around.now)
     long = _long(key, around.now)
     most += _held_long(long, key)
