@@ -225,6 +225,23 @@ async def test_a_lower_priority_number_comes_before_any_turn(
     assert pod.started == ["b", "b", "b", "a", "a"]
 
 
+async def test_one_claim_takes_many_jobs_of_the_key_that_comes_first(
+    storage: Storage, clock: ManualClock, lease: PodLease
+) -> None:
+    for key in ("one", "two", "three"):
+        await store_many(storage, clock, key, 5)
+    assert len(await claim_to_the_end(storage, lease, clock, 6)) == 6
+    # No job of this key is in progress, and of each other key two are.
+    calm = [await store(storage, "calm") for _ in range(5)]
+    assert {one.claim.job_id for one in await claim_to_the_end(storage, lease, clock, 2)} == {
+        *calm[:2]
+    }
+    urgent = [await store(storage, "one", priority=-1) for _ in range(4)]
+    assert {one.claim.job_id for one in await claim_to_the_end(storage, lease, clock, 3)} == {
+        *urgent[:3]
+    }
+
+
 async def test_jobs_without_a_share_take_their_places_by_their_due_times(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

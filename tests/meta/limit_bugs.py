@@ -23,13 +23,10 @@ def _drawn(name: str, file: str, old: str, new: str, backend: str = "sqlite") ->
     return Bug(f"limit: {name}", _ADMISSION, (Edit(file, old, new),), backend)
 
 
-_JOB_BY_JOB, _AT_ONCE = (
-    f"forge_jobs/{_SQL}migrations/{name}.postgresql.sql"
-    for name in ("0028_claims_within_limits", "0032_many_turns")
-)
+_FUNCTIONS = f"forge_jobs/{_SQL}migrations/0033_openings_by_key.postgresql.sql"
 
 
-def _step(name: str, old: str, new: str, test: str, file: str = _JOB_BY_JOB) -> Bug:
+def _step(name: str, old: str, new: str, test: str, file: str = _FUNCTIONS) -> Bug:
     """A bug of the functions that claim on Postgres."""
     edit = Edit(file, old, new)
     return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")
@@ -277,7 +274,7 @@ LIMIT_BUGS = [
         ("tests/backends/postgres/test_limits.py::test_a_claim_waits_for_one_that_has_the_lock",),
         (
             Edit(
-                _AT_ONCE,
+                _FUNCTIONS,
                 "is_locked := pg_advisory_xact_lock(queue_lock) IS NOT NULL;",
                 "is_locked := true;",
             ),
@@ -301,35 +298,35 @@ LIMIT_BUGS = [
         "bound.at_most >= wanted.jobs + (",
         "bound.at_most >= wanted.jobs + 0 * (",
         "a_job_that_came_before_its_key_was_full_waits_too",
-        _AT_ONCE,
+        _FUNCTIONS,
     ),
     _step(
         "claims of one call do not count where all may be taken",
         "SELECT limit_name, limit_key, count(*) AS jobs FROM met",
         "SELECT limit_name, limit_key, 1 AS jobs FROM met",
         _EACH,
-        _AT_ONCE,
+        _FUNCTIONS,
     ),
     _step(
         "jobs on hold are overtaken where all that come first may be taken",
         "SELECT are_any FROM gate, of_keys\n            WHERE are_free AND (",
         "SELECT are_any FROM gate, of_keys\n            WHERE (",
         _EACH,
-        _AT_ONCE,
+        _FUNCTIONS,
     ),
     _step(
         "a key that an end frees is not looked at where all that come first may be taken",
         "            ) AND NOT (is_waiting AND EXISTS (\n",
         "            ) AND NOT (false AND EXISTS (\n",
         "the_exchange_that_ends_a_job_claims_the_next_one_before_those_behind",
-        _AT_ONCE,
+        _FUNCTIONS,
     ),
     _step(
         "openings that a claim has not read are left without a word",
         "is_cut := unread IS NOT NULL AND NOT",
         "is_cut := false AND NOT",
         "a_claim_of_very_many_keys_with_room_leaves_none_without_saying_so",
-        _AT_ONCE,
+        _FUNCTIONS,
     ),
     _step(
         "claims of one call do not count",

@@ -5,7 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _TESTS = ("tests/conformance/test_shares.py", "tests/admission/test_admission.py")
 _FILES = {
     "sqlite": "forge_jobs/storage/sql/hot/turns.py",
-    "postgres": "forge_jobs/storage/sql/migrations/0032_many_turns.postgresql.sql",
+    "postgres": "forge_jobs/storage/sql/migrations/0033_openings_by_key.postgresql.sql",
     "redis": "forge_jobs/storage/redis/lua/lib/jobs/claim/turning.lua",
 }
 
@@ -54,17 +54,23 @@ SHARE_BUGS: tuple[Bug, ...] = (
         "(used + place - 1)::double precision / share",
         "(used + place - 1)::double precision",
     ),
-    Bug(
-        "shares on postgres: a key keeps its turn after a claim",
-        _TESTS,
-        (
-            Edit(
-                "forge_jobs/storage/sql/migrations/0028_claims_within_limits.postgresql.sql",
-                "SELECT of_queue, served.limit_name, served.limit_key, at_time\n",
-                "SELECT of_queue, served.limit_name, served.limit_key, 0\n",
-            ),
-        ),
+    _bug(
         "postgres",
+        "a key keeps its turn after a claim",
+        "SELECT of_queue, served.limit_name, served.limit_key, at_time\n",
+        "SELECT of_queue, served.limit_name, served.limit_key, 0\n",
+    ),
+    _bug(
+        "postgres",
+        "of a key with a more urgent job one is read",
+        "WHEN room.level < bar.level THEN most",
+        "WHEN room.level < bar.level THEN 1",
+    ),
+    _bug(
+        "postgres",
+        "of a key with fewer jobs in progress one is read",
+        "ELSE greatest(1, floor(bar.weight * room.share) - room.used + 2)",
+        "ELSE 1",
     ),
     _bug(
         "postgres",
@@ -81,14 +87,14 @@ SHARE_BUGS: tuple[Bug, ...] = (
     _bug(
         "postgres",
         "the bound is passed",
-        "LIMIT least(each_most, greatest(0, room.at_most - room.used))",
-        "LIMIT each_most",
+        "greatest(0, room.at_most - room.used), (",
+        "most, (",
     ),
     _bug(
         "postgres",
         "a new key wakes no pod",
-        "wakes := cardinality(names) > before;",
-        "wakes := false;",
+        "wakes := wakes OR opened > 0;",
+        "",
     ),
     _bug(
         "redis",

@@ -12,6 +12,7 @@ def schema_ddl(metadata: MetaData, dialect: Dialect) -> str:
         statements.extend(
             str(CreateIndex(index).compile(dialect=dialect)).strip()
             for index in sorted(table.indexes, key=lambda index: str(index.name))
+            if index._ddl_if is None or index._ddl_if.dialect == dialect.name
         )
     lines = (
         line.rstrip().expandtabs(4) for text in statements for line in f"{text};\n".split("\n")

@@ -74,8 +74,6 @@ def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> In
 _job_index("ready", "queue", "priority", "run_at", "id", "kind", where=READY)
 # For claims that meet jobs of other pods' kinds.
 _job_index("ready_by_kind", "queue", "kind", "priority", "run_at", "id", where=READY)
-# For programs of a release before limits by key.
-_job_index("held", "queue", "kind", where="hold IS NOT NULL")
 _job_index("set_aside", "queue", "kind", where=SET_ASIDE)
 _job_index(
     "unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True
@@ -283,7 +281,16 @@ openings = Table(
     postgresql_with=CHURNED,
     sqlite_autoincrement=True,
 )
-Index("forge_openings_by_queue", openings.c.queue, openings.c.id)
+# On PostgreSQL a claim looks openings up by limit and by key. SQLite reads them in order alone.
+Index("forge_openings_by_queue", openings.c.queue, openings.c.id).ddl_if(dialect="sqlite")
+Index(
+    "forge_openings_by_limit", openings.c.queue, openings.c.limit_name, openings.c.id
+).ddl_if(dialect="postgresql")
+Index(
+    "forge_openings_by_key",
+    text(r"(queue || E'\n' || limit_name || E'\n' || limit_key)"),
+    _table=openings,
+).ddl_if(dialect="postgresql")
 
 schedules = Table(
     "forge_schedules",
