@@ -8,16 +8,7 @@ Index predicates are spelled into the SQL. A planner uses a partial index only w
 contains the status, so statements repeat these fragments word for word.
 """
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    text,
-)
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, text
 
 from forge_jobs.storage.sql.base.job_columns import JOB_COLUMNS, TEXT
 
@@ -282,15 +273,11 @@ openings = Table(
     sqlite_autoincrement=True,
 )
 # On PostgreSQL a claim looks openings up by limit and by key. SQLite reads them in order alone.
+_OF_LIMIT = openings.c.queue, openings.c.limit_name, openings.c.id
+_OF_KEY = text(r"(queue || E'\n' || limit_name || E'\n' || limit_key)")
 Index("forge_openings_by_queue", openings.c.queue, openings.c.id).ddl_if(dialect="sqlite")
-Index(
-    "forge_openings_by_limit", openings.c.queue, openings.c.limit_name, openings.c.id
-).ddl_if(dialect="postgresql")
-Index(
-    "forge_openings_by_key",
-    text(r"(queue || E'\n' || limit_name || E'\n' || limit_key)"),
-    _table=openings,
-).ddl_if(dialect="postgresql")
+Index("forge_openings_by_limit", *_OF_LIMIT).ddl_if(dialect="postgresql")
+Index("forge_openings_by_key", _OF_KEY, _table=openings).ddl_if(dialect="postgresql")
 
 schedules = Table(
     "forge_schedules",
