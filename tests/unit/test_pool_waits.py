@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from forge_jobs.storage import pool_waits
-from forge_jobs.storage.pool_waits import begin_call, waiting_for_connection
+from forge_jobs.storage.pool_waits import OF_CALL, PoolWait, waiting_for_connection
 
 pytestmark = pytest.mark.anyio
 
@@ -15,6 +15,12 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     readings = [9.0, 7.0, 5.0, 2.0, 1.0]
     monkeypatch.setattr(pool_waits, "_elapsed", readings.pop)
     return readings
+
+
+def begin_call() -> PoolWait:
+    call = PoolWait()
+    OF_CALL.set(call)
+    return call
 
 
 def test_waits_of_one_call_that_overlap_count_once() -> None:

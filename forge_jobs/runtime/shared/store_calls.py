@@ -11,7 +11,7 @@ from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.processes import StoreCall
 from forge_jobs.policy.percentiles import bucket_of, percentile
-from forge_jobs.storage.pool_waits import begin_call
+from forge_jobs.storage.pool_waits import OF_CALL, PoolWait
 from forge_jobs.storage.protocols import Storage
 
 MOST_VERBS = 16
@@ -97,7 +97,8 @@ class _View:
         view, observe, elapsed = self._view, self._meter.observe, self._clock.elapsed
 
         async def call(*given: Any, **named: Any) -> Any:
-            began, wait = elapsed(), begin_call()
+            began, wait = elapsed(), PoolWait()
+            OF_CALL.set(wait)
             try:
                 answer = await getattr(view, name)(*given, **named)
             except _ANSWERS:

@@ -12,15 +12,16 @@ _elapsed = SystemClock().elapsed
 
 
 class PoolWait:
-    """The waits of one call, on one event loop. A block is one wait."""
+    """The waits of one call, on one event loop. A block is one wait.
 
-    __slots__ = ("_began", "_waiting", "seconds")
+    Set as :data:`OF_CALL` by the task that makes the call, and so by no Python function: each job
+    is a few calls.
+    """
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        """Of the waits that have ended."""
-        self._waiting = 0
-        self._began = 0.0
+    seconds = 0.0
+    """Of the waits that have ended."""
+    _waiting = 0
+    _began = 0.0
 
     def __enter__(self) -> None:
         if self._waiting == 0:
@@ -33,16 +34,10 @@ class PoolWait:
             self.seconds += _elapsed() - self._began
 
 
-_of_call: ContextVar[PoolWait | None] = ContextVar("forge_jobs_pool_wait", default=None)
-
-
-def begin_call() -> PoolWait:
-    """Return what collects the waits of this task and of those that it starts from now on."""
-    wait = PoolWait()
-    _of_call.set(wait)
-    return wait
+OF_CALL: ContextVar[PoolWait | None] = ContextVar("forge_jobs_pool_wait", default=None)
+"""Collects the waits of a task, and of those that the task starts."""
 
 
 def waiting_for_connection() -> PoolWait:
     """Return a block for a wait, which counts for the call that this task makes."""
-    return _of_call.get() or PoolWait()
+    return OF_CALL.get() or PoolWait()
