@@ -1,7 +1,9 @@
 """Steps that are added to a workflow while that one runs, by a step or by a client."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -264,6 +266,85 @@ async def test_steps_that_come_too_late_are_cancelled(storage: Storage) -> None:
         counts = (await storage.jobs.counts())["default"].by_status
         assert (counts[JobStatus.CANCELLED], counts[JobStatus.BLOCKED]) == (3, 1)
         assert set((await client.workflow(stored.id)).steps) == {"a", "b"}
+
+
+class _Late(JobClient):
+    """A client that acts as another caller at a moment of its call.
+
+    :ivar looked: the graph has been read, and nothing is stored
+    :ivar awaited: the whole is about to wait for the steps
+    """
+
+    looked: Callable[[], Awaitable[Any]] | None = None
+    awaited: Callable[[], Awaitable[Any]] | None = None
+
+    async def _stored(self, *args: Any) -> Any:
+        act, self.looked = self.looked, None
+        if act is not None:
+            await act()
+        return await super()._stored(*args)
+
+    async def _noted(self, *args: Any) -> bool:
+        act, self.awaited = self.awaited, None
+        if act is not None:
+            await act()
+        return await super()._noted(*args)
+
+
+def in_a_row(**requests: EnqueueRequest[Any]) -> Steps:
+    steps, before = Steps(), ["a"]
+    for name, request in requests.items():
+        steps.step(name, request, after=before)
+        before = [name]
+    return steps
+
+
+async def test_of_two_uses_of_one_name_at_once_one_is_taken_back(storage: Storage) -> None:
+    late = _Late(storage)
+    async with JobClient(storage) as client, late:
+        stored = await client.enqueue_workflow(a_workflow())
+        late.looked = partial(client.add_steps, stored.id, some(same=["a"], c=["same"]))
+        mine = some(same=["a"], d=["same"], c=["d"])
+        mine.step("many", Group([NOOP, NOOP]), after=["c"])
+        with pytest.raises(InvalidInput, match="'c': is there already"):
+            await late.add_steps(stored.id, mine)
+        # What the other caller has added stays, also where both wanted the same step.
+        counts = (await storage.jobs.counts())["default"].by_status
+        assert counts[JobStatus.CANCELLED] == 5
+        state = await client.workflow(stored.id)
+        assert set(state.steps) == {"a", "b", "same", "c"}
+        assert (state.failed, state.status) == (0, JobStatus.BLOCKED)
+
+
+async def test_steps_of_many_calls_are_taken_back_when_a_later_one_is_refused(
+    storage: Storage,
+) -> None:
+    late = _Late(storage)
+    async with JobClient(storage) as client, late:
+        stored = await client.enqueue_workflow(a_workflow())
+        other = in_a_row(last=EnqueueRequest("tests.other"))
+        late.looked = partial(client.add_steps, stored.id, other)
+        mine = Steps()
+        for number in range(200):
+            mine.step(f"{number}", NOOP, after=["b"])
+        mine.step("last", NOOP, after=["a"])
+        with pytest.raises(Conflict, match="another content"):
+            await late.add_steps(stored.id, mine)
+        counts = (await storage.jobs.counts())["default"].by_status
+        assert counts[JobStatus.CANCELLED] == 200
+        assert set((await client.workflow(stored.id)).steps) == {"a", "b", "last"}
+
+
+async def test_steps_that_the_whole_waits_for_are_not_taken_back(storage: Storage) -> None:
+    late = _Late(storage)
+    async with JobClient(storage) as client, late:
+        stored = await client.enqueue_workflow(a_workflow())
+        late.awaited = partial(client.add_steps, stored.id, some(c=["a"]))
+        with pytest.raises(InvalidInput, match="'c': is there already") as refused:
+            await late.add_steps(stored.id, some(d=["a"], c=["d"]))
+        assert refused.value.__notes__ == ["2 jobs are stored, and the workflow waits for them"]
+        state = await client.workflow(stored.id)
+        assert (state.total, state.failed, state.status) == (5, 0, JobStatus.BLOCKED)
 
 
 class _Dying(JobClient):

@@ -145,7 +145,7 @@ async def test_a_cancel_of_the_whole_cancels_members_and_the_group_settles(
         assert settled.status is not JobStatus.CANCELLED
 
 
-async def test_a_cancel_of_what_is_no_group_cancels_nothing(storage: Storage) -> None:
+async def test_what_is_no_group_has_no_state_and_is_not_cancelled(storage: Storage) -> None:
     client = JobClient(storage)
     plain = EnqueueRequest("tests.noop")
     group = await client.enqueue_group(Group([plain], on_settled=plain))
@@ -154,8 +154,9 @@ async def test_a_cancel_of_what_is_no_group_cancels_nothing(storage: Storage) ->
     workflow.step("only", plain)
     nightly = await client.enqueue_workflow(workflow)
     for other in (callback, nightly.id, group.members[0].job_id):
-        with pytest.raises(NotFound, match="there is no group"):
-            await client.cancel_group(other)
+        for call in (client.cancel_group, client.group):
+            with pytest.raises(NotFound, match="there is no group"):
+                await call(other)
     assert (await storage.jobs.counts())["default"].by_status.get(JobStatus.CANCELLED, 0) == 0
     await client.aclose()
 

@@ -27,17 +27,26 @@ from forge_jobs.clients.flows.steps import Graph, Steps, workflow_of
 from forge_jobs.clients.flows.wholes import no_workflow, to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
     WORKFLOW_KIND,
+    Added,
     Addition,
     EnqueuedWorkflow,
     Workflow,
     WorkflowPlan,
     WorkflowState,
     is_repeat,
+    read_graph,
     workflow_state,
 )
 from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import decrypted_job
-from forge_jobs.errors import Conflict, Locked, NotFound, Unavailable
+from forge_jobs.errors import (
+    Conflict,
+    ForgeJobsError,
+    InvalidInput,
+    Locked,
+    NotFound,
+    Unavailable,
+)
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -45,7 +54,7 @@ from forge_jobs.model.edges import STEP, Kin, Relative
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
+from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus, NewJob
 from forge_jobs.outages import Pauses
 from forge_jobs.privacy.encryption import Encryption, Part, is_encrypted
 from forge_jobs.storage.protocols import Storage
@@ -111,15 +120,15 @@ class FlowCalls(ListCalls):
         return await self._stored(chained(requests, id), connection)
 
     async def group(self, group_id: str) -> GroupState:
-        """Return how far the group has come: one look at the store, however many members there are.
+        """Return how far the group has come: two small reads, however many members there are.
 
         :raises NotFound: there is no such group
         """
-        wanted = check_job_id(group_id, "group_id")
-        tally = (await self._jobs.tallies([wanted])).get(wanted)
+        gate = await self._group_gate(check_job_id(group_id, "group_id"))
+        tally = (await self._jobs.tallies([gate.id])).get(gate.id)
         if tally is None:
-            raise _no_group(wanted)
-        return state_of(wanted, tally)
+            raise _no_group(gate.id)
+        return state_of(gate.id, tally)
 
     async def cancel_group(self, group_id: str) -> BulkTotals:
         """Cancel all members that wait, and ask those that run to stop.
@@ -139,7 +148,9 @@ class FlowCalls(ListCalls):
         A group that has failed waits for its members again, and so does ``on_success``. The other
         callbacks have run by then, and do not run again. When the last other member ends while
         the requeued ones run, the group fails: call again once they have ended. So may a caller
-        that dies midway.
+        that dies midway. The totals refuse an ``on_success`` that is not stored as not found: the
+        job has been removed, or was dropped at the enqueue in favour of another job with its unique
+        key.
 
         :raises NotFound: there is no such group, or a member that failed has been removed
         :raises Conflict: the group has ended with success
@@ -198,18 +209,21 @@ class FlowCalls(ListCalls):
 
         :param workflow: the id, or the context of a step that adds further ones
         :raises NotFound: there is no such workflow, or it is not stored yet
-        :raises Conflict: the workflow has settled, by success or cancel. Steps that were stored
-            meanwhile are cancelled. Or a step was added before with another kind or payload, the
-            graph cannot be read, or the job of the context is no step
+        Nothing is stored of a call that is refused. Where another caller uses one of the names at
+        the same moment, or the workflow settles, what this call has stored by then is cancelled.
+
+        :raises Conflict: the workflow has settled, by success or cancel. Or a step was added before
+            with another kind or payload, the graph cannot be read, or the job of the context is no
+            step
         :raises InvalidInput: a name is taken, a step comes after one that is not there, they go in
-            a circle, or there would be more than 10,000. Nothing is stored
+            a circle, or there would be more than 10,000
         :raises KeyMissing: the graph is encrypted, and this client has no such key
         """
         if isinstance(workflow, str) or not hasattr(workflow, "metadata"):
             workflow_id = cast(str, workflow)  # what is neither is refused as an id
         else:
             workflow_id = workflow_of(workflow.job_id, workflow.metadata)
-        stored: list[JobId] = []
+        added = Added()
         try:
             for tried in range(_TRIES):
                 if tried:
@@ -221,14 +235,27 @@ class FlowCalls(ListCalls):
                     await self._check_repeats(addition.repeats)
                 if not addition.requests:
                     return addition.stored(())
-                outcomes = await self._stored(addition.requests, None)
-                stored = [each.job_id for each in outcomes]
-                if await self._joined(gate, addition):
+                outcomes = await self._stored(addition.requests, None, added.taken_by(addition))
+                if await self._joined(gate, addition, added):
                     return addition.stored(outcomes)
-        except Conflict:
-            await self._changed(self._jobs.cancel, reversed(stored))
+        except (Conflict, InvalidInput, NotFound) as error:
+            await self._taken_back(workflow_id, added, error)
             raise
         raise Unavailable("gave up: others kept adding steps to the same workflow; try again")
+
+    async def _taken_back(self, workflow_id: str, added: Added, error: ForgeJobsError) -> None:
+        """Cancel what a call has stored that is refused, but for the steps that others added too.
+
+        A whole that waits for the jobs already would be held by their cancel.
+        """
+        if not added.jobs:
+            return
+        gate = await self._whole(check_job_id(workflow_id), WORKFLOW_KIND)
+        if gate is not None and gate.status is JobStatus.BLOCKED and added.is_awaited:
+            error.add_note(f"{len(added.jobs)} jobs are stored, and the workflow waits for them")
+            return
+        text = None if gate is None else decrypted_job(gate, self._encryption).payload
+        await self._changed(self._jobs.cancel, added.of_none_else(read_graph(text), workflow_id))
 
     async def _check_repeats(self, requests: Sequence[EnqueueRequest[Any]]) -> None:
         """Check the kinds and payloads of steps that were added before, as far as still stored.
@@ -245,9 +272,13 @@ class FlowCalls(ListCalls):
                         "with another kind or payload; give each step a name of its own"
                     )
 
-    async def _joined(self, gate: Job, addition: Addition) -> bool:
+    async def _joined(self, gate: Job, addition: Addition, added: Added) -> bool:
+        # Once the whole waits for the steps there is no way back. So the names are looked at again.
+        if content_of(await self._gate(gate.id)) != content_of(gate):
+            return False
         try:
             await self._jobs.await_also(gate.id, addition.edges)
+            added.is_awaited = True
             return await self._noted(gate, addition.graph)
         except Locked:
             return False
@@ -330,7 +361,10 @@ class FlowCalls(ListCalls):
             self.storage.jobs.announce_changes(None)
 
     async def _stored(
-        self, requests: Sequence[EnqueueRequest[Any]], connection: object | None
+        self,
+        requests: Sequence[EnqueueRequest[Any]],
+        connection: object | None,
+        note: Callable[[Sequence[EnqueueOutcome]], None] = lambda outcomes: None,
     ) -> list[EnqueueOutcome]:
         # Every request is checked before anything is stored, and few are prepared at once.
         for start in range(0, len(requests), _CHECKED_AT_ONCE):
@@ -340,7 +374,9 @@ class FlowCalls(ListCalls):
         try:
             wanted = next(steps)
             while True:
-                wanted = steps.send(await self.enqueue_many(wanted, connection=connection))
+                answer = await self.enqueue_many(wanted, connection=connection)
+                note(answer)
+                wanted = steps.send(answer)
         except StopIteration as finished:
             outcomes: list[EnqueueOutcome] = finished.value
             return outcomes

@@ -131,6 +131,15 @@ class StepRequests:
     def __iter__(self) -> Iterator[EnqueueRequest[Any]]:
         return (request for _, request in self._all)
 
+    def owners(self) -> list[JobId]:
+        """Return for each request the id of its step. A group comes after its members."""
+        owner = JobId("")
+        found: list[JobId] = []
+        for name, _ in reversed(self._all):
+            owner = self._ids[name] if name else owner
+            found.append(owner)
+        return found[::-1]
+
     def stored(self, outcomes: Sequence[EnqueueOutcome]) -> dict[str, EnqueueOutcome]:
         """Return the outcome of each step, by the outcomes of the requests."""
         both = zip(self._all, outcomes, strict=False)

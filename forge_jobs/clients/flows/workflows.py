@@ -1,6 +1,6 @@
 """Workflows: named steps as the jobs that are stored for them, and how far they have come."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -192,6 +192,7 @@ class Addition:
 
     :param gate: the workflow's own job, decrypted
     :ivar requests: of the steps that are new
+    :ivar owners: the step that each request belongs to: a member of a group belongs to the group
     :ivar repeats: of the steps that were added before
     :raises InvalidInput: a name is taken, a step comes after one that is not there, they go in a
         circle, or there are too many
@@ -222,6 +223,7 @@ class Addition:
         ids = self.graph.ids(gate.id)
         self._steps = StepRequests(steps, new, ids, gate.id, gate.expires_at)
         self.requests = list(self._steps)
+        self.owners = self._steps.owners()
         old = [name for name in order if name not in set(new)]
         self.repeats = list(StepRequests(steps, old, ids, gate.id, gate.expires_at))
         self.edges = [After(ids[name], "hold") for name in new]
@@ -230,6 +232,30 @@ class Addition:
     def stored(self, outcomes: Sequence[EnqueueOutcome]) -> dict[str, EnqueueOutcome]:
         """Return the outcome of each step, by the outcomes of the requests."""
         return {**self._outcomes, **self._steps.stored(outcomes)}
+
+
+class Added:
+    """The jobs that a call has stored so far, to be taken back when the call is refused.
+
+    :ivar jobs: job -> the step that the job belongs to
+    :ivar is_awaited: the whole waits for jobs of the call
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, JobId] = {}
+        self.is_awaited = False
+
+    def taken_by(self, addition: Addition) -> Callable[[Sequence[EnqueueOutcome]], None]:
+        """Return what notes the outcomes of the next requests of the addition."""
+        owners = iter(addition.owners)
+        return lambda answer: self.jobs.update((each.job_id, next(owners)) for each in answer)
+
+    def of_none_else(self, graph: Graph | None, whole: str) -> list[JobId]:
+        """Return the jobs, children before parents, without those of steps that are in the graph:
+        another caller has added the same ones.
+        """
+        others = set() if graph is None else set(graph.ids(JobId(whole)).values())
+        return [job for job, step in reversed(self.jobs.items()) if step not in others]
 
 
 def _is_there(graph: Graph, name: str, after: Mapping[str, str]) -> bool:
