@@ -28,6 +28,8 @@ def check_duration(field: str, value: object, *, above_zero: bool = False) -> ti
         raise InvalidInput(field, f"is {a_type(value)}", fix)
     if duration > MAX_DURATION:
         raise InvalidInput(field, f"is {duration}", f"{fix}, at most a hundred years")
+    if above_zero and value and duration == _ZERO:
+        raise InvalidInput(field, f"is {value} seconds", "give a microsecond, 1e-06, or more")
     if duration < _ZERO or (above_zero and duration == _ZERO):
         raise InvalidInput(field, f"is {duration.total_seconds():g} seconds", fix)
     return duration

@@ -212,7 +212,10 @@ class RateLimit(Struct, frozen=True):
             fix = "give seconds or a timedelta, above zero"
             raise InvalidInput("per", f"is {self.per}", fix) from None
         if not self.period > timedelta(0):
-            raise InvalidInput("per", f"is {self.per}", "give a duration above zero")
+            fix = "give a duration above zero"
+            if not isinstance(self.per, timedelta) and self.per > 0:
+                fix = "give a microsecond, 1e-06, or more"
+            raise InvalidInput("per", f"is {self.per}", fix)
 
     @property
     def period(self) -> timedelta:

@@ -46,6 +46,8 @@ def test_zero_is_a_duration_unless_it_must_be_above() -> None:
     assert check_duration("delay", 0) == timedelta(0)
     with pytest.raises(InvalidInput, match="above zero"):
         check_duration("timeout", 0, above_zero=True)
+    with pytest.raises(InvalidInput, match="timeout: is 1e-07 seconds; give a microsecond"):
+        check_duration("timeout", 1e-7, above_zero=True)
 
 
 class TestRetryable:

@@ -20,6 +20,7 @@ async def send(customer: str, number: int = 1) -> None: ...
         (5, "rate: is an int; give Rate(count, per=seconds)"),
         (Rate(0), "rate.capacity: is 0; give at least 1"),
         (Rate(1, per=0), "rate.per: is 0; give a duration above zero"),
+        (Rate(1, per=1e-7), "rate.per: is 1e-07; give a microsecond, 1e-06, or more"),
         (Rate(1, per="1m"), "rate.per: is '1m'; give seconds or a timedelta"),  # type: ignore[arg-type]
         (Rate(1, per=float("nan")), "rate.per: is nan; give seconds or a timedelta, above zero"),
         (Rate(1, per=float("inf")), "rate.per: is inf; give seconds or a timedelta, above zero"),

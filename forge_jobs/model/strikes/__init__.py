@@ -164,7 +164,19 @@ def parse_condition(text: str) -> Condition:
         raise InvalidInput("where", f"has no list behind {operator!r}", _FIX)
     if operator == "between" and not (len(value) == 2 and all(map(is_ordered, value))):
         raise InvalidInput("where", "has no two numbers or texts behind 'between'", _FIX)
+    if operator in _OF_LIST and (why := _never_holds(operator, value)):
+        raise InvalidInput("where", f"holds for no job, because {why}", _FIX)
     return Condition(found[1], operator, value)
+
+
+def _never_holds(operator: str, value: list[Any]) -> str:
+    """Return why no payload has such a value. "" where one may have it."""
+    if operator == "in":
+        return "" if value else "the list behind 'in' is empty"
+    low, high = value
+    if isinstance(low, str) != isinstance(high, str):
+        return "nothing is between a number and a text"
+    return "the lower bound is above the upper one; swap them" if low > high else ""
 
 
 def is_ordered(value: object) -> bool:
