@@ -209,8 +209,30 @@ EDGE_BUGS = (
         (
             Edit(
                 "forge_jobs/clients/flows/calls.py",
-                "            await self._changed(self._jobs.cancel, reversed(stored))\n",
+                "            await self._taken_back(workflow_id, added, error)\n",
                 "",
+            ),
+        ),
+    ),
+    Bug(
+        "the whole waits for steps whose names another caller has taken",
+        _ADDED,
+        (
+            Edit(
+                "forge_jobs/clients/flows/calls.py",
+                "        if content_of(await self._gate(gate.id)) != content_of(gate):\n",
+                "        if await self._gate(gate.id) is None:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a refused call cancels the steps of another caller",
+        _ADDED,
+        (
+            Edit(
+                "forge_jobs/clients/flows/workflows.py",
+                " if step not in others]",
+                "]",
             ),
         ),
     ),
