@@ -104,7 +104,7 @@ BURST_BUGS: tuple[Bug, ...] = (
         "    IF cardinality(seen_names) > 0 THEN\n",
         "    IF false THEN\n",
         _GOES,
-        "forge_jobs/storage/sql/migrations/0033_openings_by_key.postgresql.sql",
+        "forge_jobs/storage/sql/migrations/0034_turns_left_out.postgresql.sql",
     ),
     _bug(
         "redis",

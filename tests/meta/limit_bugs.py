@@ -24,9 +24,10 @@ def _drawn(name: str, file: str, old: str, new: str, backend: str = "sqlite") ->
 
 
 _FUNCTIONS = f"forge_jobs/{_SQL}migrations/0033_openings_by_key.postgresql.sql"
+_JOB_BY_JOB = f"forge_jobs/{_SQL}migrations/0034_turns_left_out.postgresql.sql"
 
 
-def _step(name: str, old: str, new: str, test: str, file: str = _FUNCTIONS) -> Bug:
+def _step(name: str, old: str, new: str, test: str, file: str = _JOB_BY_JOB) -> Bug:
     """A bug of the functions that claim on Postgres."""
     edit = Edit(file, old, new)
     return Bug(f"limit: on Postgres {name}", (f"{_SUITE}{test}",), (edit,), "postgres")

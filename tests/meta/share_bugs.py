@@ -5,14 +5,21 @@ from tests.meta.bugs import Bug, Edit
 _TESTS = ("tests/conformance/test_shares.py", "tests/admission/test_admission.py")
 _FILES = {
     "sqlite": "forge_jobs/storage/sql/hot/turns.py",
+    "sqlite, merging": "forge_jobs/storage/sql/jobs/claim.py",
     "postgres": "forge_jobs/storage/sql/migrations/0033_openings_by_key.postgresql.sql",
+    "postgres, job by job": "forge_jobs/storage/sql/migrations/0034_turns_left_out.postgresql.sql",
     "redis": "forge_jobs/storage/redis/lua/lib/jobs/claim/turning.lua",
+    "redis, merging": "forge_jobs/storage/redis/lua/lib/jobs/claim/served.lua",
 }
 
 
-def _bug(backend: str, name: str, old: str, new: str) -> Bug:
+_CRASHES = ("tests/conformance/test_crashes_within_limits.py",)
+
+
+def _bug(backend: str, name: str, old: str, new: str, tests: tuple[str, ...] = _TESTS) -> Bug:
     edit = Edit(_FILES[backend], old, new)
-    return Bug(f"shares on {backend}: {name}", _TESTS, (edit,), backend)
+    store, _, _ = backend.partition(",")
+    return Bug(f"shares on {store}: {name}", tests, (edit,), store)
 
 
 SHARE_BUGS: tuple[Bug, ...] = (
@@ -55,7 +62,7 @@ SHARE_BUGS: tuple[Bug, ...] = (
         "(used + place - 1)::double precision",
     ),
     _bug(
-        "postgres",
+        "postgres, job by job",
         "a key keeps its turn after a claim",
         "SELECT of_queue, served.limit_name, served.limit_key, at_time\n",
         "SELECT of_queue, served.limit_name, served.limit_key, 0\n",
@@ -119,5 +126,33 @@ SHARE_BUGS: tuple[Bug, ...] = (
         "a new key wakes no pod",
         "== 1 then\n      wake_queue(base)",
         "== 2 then\n      wake_queue(base)",
+    ),
+    _bug(
+        "sqlite, merging",
+        "a job that may kill the process is held ahead",
+        "if row.crashes and len(found) >= len(demand.worker_ids):\n            (waiting",
+        "if False:\n            (waiting",
+        _CRASHES,
+    ),
+    _bug(
+        "postgres, job by job",
+        "turns behind one that was left out are met twice",
+        "WHERE id <> ALL (CASE WHEN is_free THEN turn_taken ELSE turn_taken || head END);",
+        "WHERE place > 0;",
+        _CRASHES,
+    ),
+    _bug(
+        "postgres, job by job",
+        "a job that may kill the process leaves a worker idle behind a full key",
+        " AND NOT (passed_risk AND is_free);",
+        ";",
+        _CRASHES,
+    ),
+    _bug(
+        "redis, merging",
+        "a job that may kill the process is held ahead",
+        "if #merged < workers or not entry.line.is_crashed then",
+        "if true then",
+        _CRASHES,
     ),
 )

@@ -31,8 +31,9 @@ local function claim(base, demand, by_turns)
   local picked, found, goes_on
   repeat
     local size = math.max(limit - #claims, parked > 0 and AHEAD or 0)
-    picked, found = find_due(base, kinds, passed, #workers - #claims, size)
-    local round = take_found(base, turns[1] and by_turns.merge(picked, turns) or picked, demand, done)
+    local free = #workers - #claims
+    picked, found = find_due(base, kinds, passed, free, size)
+    local round = take_found(base, turns[1] and by_turns.merge(picked, turns, free) or picked, demand, done)
     local is_done, problem = pcall(move, base, host, round)
     if not is_done then
       put_back(base, host, round)

@@ -2,21 +2,28 @@
 -- turning.
 
 -- Jobs of the lines and those on hold that come next, in one order: by priority, and by the due time or the turn.
-local function merge(picked, chosen)
+-- A job with a crash on record that others have moved behind the last free worker is left where the job is.
+local function merge(picked, chosen, workers)
   local merged, at = {}, 1
+  local function add(entry)
+    if #merged < workers or not entry.line.is_crashed then
+      merged[#merged + 1] = entry
+    end
+  end
   for _, entry in ipairs(chosen) do
     if not entry.is_done then
       local other = picked[at]
       while other and (other.line.priority < entry.line.priority
         or other.line.priority == entry.line.priority and other.run_at < entry.at) do
-        merged[#merged + 1], at = other, at + 1
+        add(other)
+        at = at + 1
         other = picked[at]
       end
-      merged[#merged + 1] = entry
+      add(entry)
     end
   end
   for index = at, #picked do
-    merged[#merged + 1] = picked[index]
+    add(picked[index])
   end
   return merged
 end
