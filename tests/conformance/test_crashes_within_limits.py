@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
 SHARED, WEIGHTY, FEW = "tests.tenants", "tests.weighty", "tests.few"
-KINDS = frozenset({KIND})
+KINDS, OTHER = frozenset({KIND}), "tests.other"
 AT_ONCE = timedelta(0)
 
 
@@ -97,6 +97,26 @@ async def test_a_worker_takes_such_a_job_behind_one_whose_key_turns_out_full(
     await crash(storage, clock, second)
     claimed = await claim_for(storage, QUEUE, ["w1", "w2"], 5, KINDS, lease)
     assert [one.claim.job_id for one in claimed] == [plain, risky]
+
+
+@pytest.mark.parametrize("passed_over", ["crashed", "of another kind"])
+async def test_a_job_with_a_share_behind_one_that_is_passed_over_has_its_turn(
+    storage: Storage, lease: PodLease, clock: ManualClock, passed_over: str
+) -> None:
+    if passed_over == "crashed":
+        await store(storage, clock)
+        [first] = await claim(storage, lease)
+        clock.advance(2 * SECOND)
+        await crash(storage, clock, first)
+    else:
+        await register(storage, kinds=[OTHER], lease_for=HOUR)
+        await enqueue_one(storage, kind=OTHER)
+    # Not due yet, so that no enqueue but a claim puts the job on hold.
+    later = await storage.cron.now() + MICROSECOND
+    behind = await enqueue_one(storage, limit_name=SHARED, limit_key="a", run_at=later)
+    clock.advance(2 * MICROSECOND)
+    claimed = [one for _ in range(2) for one in await claim(storage, lease, ahead=True)]
+    assert [one.claim.job_id for one in claimed] == [behind]
 
 
 @pytest.mark.parametrize("seed", range(8))

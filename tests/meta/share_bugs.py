@@ -135,6 +135,13 @@ SHARE_BUGS: tuple[Bug, ...] = (
         _CRASHES,
     ),
     _bug(
+        "sqlite, merging",
+        "a job behind one that is passed over has no turn",
+        "        turns.note(permits.turned)\n",
+        "",
+        _CRASHES,
+    ),
+    _bug(
         "postgres, job by job",
         "turns behind one that was left out are met twice",
         "WHERE id <> ALL (CASE WHEN is_free THEN turn_taken ELSE turn_taken || head END);",

@@ -97,6 +97,8 @@ class Permits:
         """Jobs that may be taken."""
         self.parked: set[str] = set()
         """Jobs that were put on hold."""
+        self.turned: dict[Key, int] = {}
+        """Keys of limits with a share among those, by the first due time."""
         self._tx = tx
         self._queue = queue
         self._wanted = wanted
@@ -223,6 +225,10 @@ class Permits:
     def _park(self, beyond: Sequence[JobRow]) -> None:
         """Put jobs on hold, and others of full keys behind them."""
         ids = {row.id: self._key_of(row) for row in beyond}
+        for row in beyond if self.shares else ():
+            if row.limit_name in self.shares:
+                key = ids[row.id]
+                self.turned[key] = min(self.turned.get(key, row.run_at), row.run_at)
         at = {"queue": self._queue, "level": beyond[0].priority, "now": self._tx.now}
         page = [
             row

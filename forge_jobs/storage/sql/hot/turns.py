@@ -10,7 +10,7 @@ PostgreSQL has the same in the function ``forge_claim_of_limits``.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -132,15 +132,26 @@ class Turns:
                 self._tx.execute(_PARK, {"ids": [row.id for row in mine]})
                 parked += len(mine)
             for row in mine:
-                key = self._queue, row.limit_name, row.limit_key
-                # The turn of a key that was full is now.
-                if key not in self._freed:
-                    self._new[key] = min(self._new.get(key, row.run_at), row.run_at)
+                self._note((self._queue, row.limit_name, row.limit_key), row.run_at)
             if not mine or len(page) < count:
                 return True
             if parked >= MOST_PARKED:
                 return False
             count = MOST_PARKED
+
+    def note(self, turned: Mapping[Key, int]) -> None:
+        """Take note of jobs that were met behind others that the claim passes over, and were put
+        on hold.
+
+        :param turned: the keys of these jobs, by the first due time
+        """
+        for key, since in turned.items():
+            self._note(key, since)
+
+    def _note(self, key: Key, since: int) -> None:
+        # The turn of a key that was full is now.
+        if key not in self._freed:
+            self._new[key] = min(self._new.get(key, since), since)
 
     def _first_due(self, count: int) -> list[Any]:
         page: list[Any] = []

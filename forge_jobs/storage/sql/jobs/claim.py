@@ -107,6 +107,7 @@ def _within_limits(
         if permits.is_spent:
             break
     if turns is not None:
+        turns.note(permits.turned)
         picked, is_cut = _in_turn(tx, demand, turns, picked, is_cut=is_cut)
     permits.finish({row.id for row in picked})
     is_cut |= permits.goes_on
