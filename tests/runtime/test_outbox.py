@@ -2,10 +2,12 @@
 
 import json
 import logging
+import random
 from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import anyio
 import pytest
@@ -23,8 +25,10 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Locked, StorageRefused, Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Hold, JobStatus, NewJob
+from forge_jobs.model.letters.outbox import OutboxState
 from forge_jobs.model.strikes import Effect, StrikeRule
 from forge_jobs.privacy.encryption import Encryption
+from forge_jobs.runtime.passes.outbox import OutboxLoop, measure_all
 from forge_jobs.storage.protocols import JobStore
 from tests.migrations.catalog import query
 from tests.support.backends import lent
@@ -239,6 +243,66 @@ async def test_jobs_after_one_that_is_put_off_are_put_off_with_it(pair: Pair) ->
     locked.clear()
     assert (await outbox.relay_once()).relayed == 3
     assert set(await pair.stored()) >= {first, second, third}
+
+
+async def test_a_job_after_one_that_is_not_committed_yet_waits_for_the_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair_of("postgres", "redis", tmp_path) as pair:
+        clock = ManualClock()
+        outbox = pair.outbox(clock=clock)
+        [plain] = some(1)
+        async with lent("postgres", pair.folder, commits=True) as connection:
+            first = await outbox.enqueue(connection, plain)
+            later = await pair.write([plain.options(after=[first.job_id]), plain])
+            for relayed in (1, 0):
+                report = await outbox.relay_once()
+                assert (report.relayed, report.set_aside) == (relayed, 0)
+                clock.advance(60)
+        assert "tried again with growing pauses" in caplog.text
+        assert (await outbox.relay_once()).relayed == 2
+        assert await pair.stored() == sorted([first.job_id, *later])
+
+
+async def test_a_job_after_one_that_never_comes_is_set_aside_in_a_minute(pair: Pair) -> None:
+    clock = ManualClock()
+    outbox = pair.outbox(clock=clock)
+    [plain] = some(1)
+    [lost, _] = await pair.write([plain.options(after=[new_job_id()]), plain])
+    assert await outbox.relay_once() == OutboxReport(1, 0)
+    clock.advance(60)
+    await query(
+        pair.here_url, "UPDATE forge_outbox SET written_at = written_at - 61000000 RETURNING id"
+    )
+    assert await outbox.relay_once() == OutboxReport(0, 1)
+    [record] = await outbox.records()
+    assert record.job_id == lost
+    assert record.problem.startswith("NotFound: ")
+
+
+async def test_of_many_jobs_after_ones_that_never_come_few_are_sent_again(pair: Pair) -> None:
+    [plain] = some(1)
+    await pair.write([*[plain.options(after=[new_job_id()])] * 105, plain])
+    outbox = pair.outbox()
+    assert await outbox.relay_once() == OutboxReport(1, 5)
+    assert await outbox.state() == OutboxState(waiting=100, set_aside=5, oldest=ANY)
+
+
+@pytest.mark.parametrize("time", ["'abc'", "1.5", "x'ff'", str(-(2**63)), str(2**63 - 1)])
+async def test_a_time_that_an_edit_has_spoilt_stops_no_record(pair: Pair, time: str) -> None:
+    if pair.backend == "postgres" and not time.lstrip("-").isdecimal():
+        time = "0"  # PostgreSQL takes numbers alone
+    ids = await pair.write(some(3))
+    await query(
+        pair.here_url,
+        f"UPDATE forge_outbox SET written_at = {time} WHERE job_id = '{ids[1]}' RETURNING id",
+    )
+    outbox = pair.outbox()
+    gauges = OutboxLoop("outbox", outbox, clock=ManualClock(), rng=random.Random(1))
+    [gauge] = await measure_all([gauges], ManualClock().now())
+    assert gauge.waiting == len(await outbox.records()) == 3
+    assert (await outbox.relay_once()).relayed == 3
+    assert await pair.stored() == sorted(ids)
 
 
 async def test_a_key_that_a_caller_has_locked_delays_no_other_job(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ _LOCKED_ALONE = 20
 """After so many locked records without a success between, a pass ends. Each takes the time that the
 destination waits for a lock."""
 
+_EARLY = timedelta(minutes=1)
+_MOST_EARLY = 100
+"""A job may come after one whose transaction is about to be committed. Records so young are sent
+again, so many at a time, before the job that they name is taken for one that never comes."""
+
 _OF_A_RECORD = (TypeError, ValueError, ArithmeticError)
 """Errors of a record with values that no program of ours writes, as a time without a time zone or a
 number beyond 64 bits: set aside, so that others go on."""
@@ -46,12 +51,14 @@ class _PutOff(Struct, frozen=True):
     :param due_at: by the clock of this program
     :param times: that the record was put off
     :param key: queue and unique key of a record that was locked. Others of the key wait for it
+    :param is_early: the job comes after one that is not known yet
     """
 
     due_at: float
     times: int
     job_id: JobId
     key: tuple[str, str] | None = None
+    is_early: bool = False
 
 
 class OutboxReport(Struct, frozen=True):
@@ -161,9 +168,14 @@ class OutboxRelay:
             await stop_points.reach("outbox:committed")
 
     async def _refused(self, record: OutboxJob, error: Exception) -> None:
-        if isinstance(error, NotFound) and self._comes_after_one_put_off(record):
-            self._put_off(record)
-            return
+        if isinstance(error, NotFound):
+            if self._comes_after_one_put_off(record):
+                self._put_off(record)
+                return
+            if self._is_early(record):
+                if self._put_off(record, is_early=True) == 1:
+                    self._warn(record, error)
+                return
         if not _may_be_one(error):
             await self._put_aside(record, f"{type(error).__name__}: {error}")
             return
@@ -172,13 +184,16 @@ class OutboxRelay:
         if self._in_a_row >= (_LOCKED_ALONE if is_locked else _REFUSED_ALONE):
             raise error
         if self._put_off(record, _key_of(record) if is_locked else None) == 1:
-            logger.warning(
-                "destination %r takes others and not yet record %d of the outbox, which is tried "
-                "again with growing pauses: %s",
-                self._name,
-                record.number,
-                error,
-            )
+            self._warn(record, error)
+
+    def _warn(self, record: OutboxJob, error: Exception) -> None:
+        logger.warning(
+            "destination %r takes others and not yet record %d of the outbox, which is tried "
+            "again with growing pauses: %s",
+            self._name,
+            record.number,
+            error,
+        )
 
     def _without_locked(self, part: Sequence[OutboxJob]) -> Sequence[OutboxJob]:
         """Put off the records whose unique key is locked, and return the others."""
@@ -199,13 +214,20 @@ class OutboxRelay:
         waiting = {each.job_id for each in self._later.values()}
         return record.job is not None and any(each.job_id in waiting for each in record.job.after)
 
-    def _put_off(self, record: OutboxJob, key: tuple[str, str] | None = None) -> int:
+    def _is_early(self, record: OutboxJob) -> bool:
+        """True when the job that the record comes after may be committed in a moment."""
+        others = sum(each.is_early for each in self._later.values())
+        return record.age < _EARLY and (record.number in self._later or others < _MOST_EARLY)
+
+    def _put_off(
+        self, record: OutboxJob, key: tuple[str, str] | None = None, *, is_early: bool = False
+    ) -> int:
         """Note when to send the record again, and return how often it was put off."""
         before = self._later.get(record.number)
         times = 1 if before is None else before.times + 1
         due_at = self._clock.elapsed() + _PAUSES.after(times)
         job_id = JobId("") if record.job is None else record.job.id
-        self._later[record.number] = _PutOff(due_at, times, job_id, key)
+        self._later[record.number] = _PutOff(due_at, times, job_id, key, is_early)
         return times
 
     async def _put_aside(self, record: OutboxJob, problem: str) -> None:

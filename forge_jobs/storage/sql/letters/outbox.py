@@ -190,8 +190,7 @@ def _states(tx: Tx, statement: Select[Any], asked: dict[str, object]) -> dict[st
     for to, waits, count, since in tx.execute(statement, asked):
         state = found.get(to, OutboxState(waiting=0, set_aside=0, oldest=None))
         if waits:
-            age = timedelta(microseconds=max(tx.now - since, 0))
-            found[to] = structs.replace(state, waiting=count, oldest=age)
+            found[to] = structs.replace(state, waiting=count, oldest=_age(since, tx.now))
         else:
             found[to] = structs.replace(state, set_aside=count)
     return found
@@ -209,13 +208,15 @@ def _record(row: JobRow, now: int) -> OutboxRecord:
         job_id=JobId(row.job_id),
         queue=row.queue,
         kind=row.kind,
-        age=_age(row, now),
+        age=_age(row.written_at, now),
         problem=row.problem,
     )
 
 
-def _age(row: JobRow, now: int) -> timedelta:
-    return timedelta(microseconds=max(now - row.written_at, 0))
+def _age(since: object, now: int) -> timedelta:
+    """Return the age of a record. None at all where the time is no number, as after an edit."""
+    known = since if isinstance(since, int) else now
+    return timedelta(microseconds=max(now - max(known, 0), 0))
 
 
 def _job(row: JobRow, now: int) -> OutboxJob:
@@ -229,4 +230,4 @@ def _job(row: JobRow, now: int) -> OutboxJob:
         check_name("kind", job.kind)
     except (msgspec.DecodeError, InvalidInput) as error:
         job, problem = None, f"the record cannot be read: {error}"
-    return OutboxJob(number=row.id, age=_age(row, now), job=job, problem=problem)
+    return OutboxJob(number=row.id, age=_age(row.written_at, now), job=job, problem=problem)
