@@ -31,3 +31,11 @@ def test_a_workflow_is_listed_shown_cancelled_and_resumed(forge: CommandLine) ->
     assert "3 jobs requeued" in forge("workflows", "resume", whole).stderr
     missing = forge.run("workflows", "show", "01KB0000000000000000000000")
     assert missing.exit_code == 1
+    other = forge.refuse("workflows", "resume", member(forge, whole), code=1)
+    assert "there is no workflow" in other
+    assert "forge-jobs explain" in other
+
+
+def member(forge: CommandLine, whole: str) -> str:
+    steps = forge.json("workflows", "show", whole)["steps"]
+    return str(steps[0]["job_id"])

@@ -79,9 +79,27 @@ OUTBOX_BUGS = (
     ),
     _of_relay(
         "a job after one that is put off is set aside",
-        "if isinstance(error, NotFound) and self._comes_after_one_put_off(record):",
+        "if self._comes_after_one_put_off(record):",
         "if False:",
         f"jobs_after_one_that_is_put_off_are_put_off_with_it{_PAIR}",
+    ),
+    Bug(
+        "outbox relay: a job after one that is not committed yet is set aside",
+        (f"{_TESTS}a_job_after_one_that_is_not_committed_yet_waits_for_the_commit",),
+        (
+            Edit(
+                "forge_jobs/clients/outbox/relay.py",
+                "            if self._is_early(record):\n",
+                "            if False:\n",
+            ),
+        ),
+        "postgres",
+    ),
+    _of_relay(
+        "a job after one that never comes is sent again for good",
+        "return record.age < _EARLY and (",
+        "return (",
+        f"a_job_after_one_that_never_comes_is_set_aside_in_a_minute{_PAIR}",
     ),
     Bug(
         "outbox relay: records of one locked key delay all others",

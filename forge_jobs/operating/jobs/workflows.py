@@ -23,6 +23,8 @@ from forge_jobs.operating.jobs.documents import Changed
 _AT_ONCE = 1_000
 """Jobs of one action."""
 
+_SHOWN = "forge-jobs workflows list names the newest ones, forge-jobs explain says what a job is"
+
 
 class WorkflowLine(Struct, frozen=True, kw_only=True):
     """A workflow of a list.
@@ -170,7 +172,7 @@ class WorkflowCalls(JobCalls):
         if found is None and self.actor.access.queues is None:
             raise await no_workflow(self.storage.jobs, wanted)
         if found is None or not self.actor.sees(found[0].queue) or found[0].kind != WORKFLOW_KIND:
-            raise NotFound(f"there is no workflow {workflow_id}")
+            raise NotFound(f"there is no workflow {workflow_id}; {_SHOWN}")
         return found
 
     async def _in_actions(self, verb: str, ids: Sequence[JobId], reason: str) -> Changed:
