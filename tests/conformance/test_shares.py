@@ -242,6 +242,21 @@ async def test_one_claim_takes_many_jobs_of_the_key_that_comes_first(
     }
 
 
+async def test_behind_first_jobs_that_cannot_be_taken_others_of_their_keys_are(
+    storage: Storage, clock: ManualClock, lease: PodLease
+) -> None:
+    for key in ("one", "two", "three"):
+        await store_many(storage, clock, key, 2)
+    first = await claim_to_the_end(storage, lease, clock, 6)
+    clock.advance(2 * SECOND)
+    for each in first:
+        # It may kill the process, and so is not held ahead.
+        assert await revive(storage, each, crashed(), stale_after=SECOND)
+    behind = [await store(storage, key) for key in ("one", "two", "three")]
+    ahead = await claim(storage, lease, limit=3, ahead=True)
+    assert {one.claim.job_id for one in ahead} == {*behind}
+
+
 async def test_jobs_without_a_share_take_their_places_by_their_due_times(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

@@ -70,3 +70,17 @@ async def test_limits_that_do_not_bind_take_two_statements_more(
     await storage.config.ensure_limits(QUEUE, {NAME: MANY})
     await put(storage, [f"k{n}" for n in range(2 * SIZE)])
     assert await statements(storage, lease) == plain + 2
+
+
+async def test_a_claim_in_turn_reads_few_jobs_of_each_key(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.config.ensure_limits(QUEUE, {NAME: MANY}, {NAME: 1})
+    keys = [f"k{n}" for n in range(5 * SIZE)]
+    for _ in range(3):
+        await put(storage, keys)
+    await cost(storage, lease)
+    few = await cost(storage, lease)
+    for _ in range(SIZE):
+        await put(storage, keys)
+    assert await cost(storage, lease) <= 1.2 * few

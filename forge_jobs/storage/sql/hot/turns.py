@@ -112,7 +112,7 @@ class Turns:
         self._since: dict[Key, int] = {}
         self._used: dict[Key, int] = {}
         self._waiting: dict[Key, int] = {}
-        self._wanted = 0
+        self._looked: dict[Key, int] = {}
         self._are_more_keys = False
         self._chosen: dict[str, Key] = {}
         self.is_cut = False
@@ -217,21 +217,64 @@ class Turns:
         self._since |= self._new
 
     def _listed(self) -> dict[Key, list[Any]]:
-        """Return the first jobs on hold of each key: id, kind, priority, due time, crashes."""
+        """Return the first jobs on hold of each key: id, kind, priority, due time, crashes.
+
+        Two of each key are read, and more where they may be among those that are wanted. One more
+        than are taken says whether others wait.
+        """
         if not self._since:
             return {}
+        wanted = self._demand.limit
         # With very many keys few jobs of each are looked at, and the next claim goes on.
-        self._wanted = wanted = min(self._demand.limit, -(-_MOST_READ // len(self._since)))
-        given = msgspec.json.encode([(name, key) for _, name, key in self._since]).decode()
-        values = {"queue": self._queue, "now": self._tx.now, "count": wanted, "keys": given}
+        most = min(wanted + 1, -(-_MOST_READ // len(self._since)))
+        if len(self._since) < wanted:
+            found = self._first_of(self._since, most)
+        else:
+            found = self._first_of(self._since, min(most, 2))
+            places = self._places(found, most)
+            behind = {key for key, count in places.items() if len(found[key]) == 2 <= count}
+            if behind and most > 2:
+                count = min(most, 1 + max(places[key] for key in behind))
+                found |= self._first_of(behind, count)
+        self._waiting = {key: len(first) for key, first in found.items()}
+        self.is_cut |= any(
+            count == self._looked[key] == most <= wanted for key, count in self._waiting.items()
+        )
+        return found
+
+    def _first_of(self, keys: Iterable[Key], count: int) -> dict[Key, list[Any]]:
+        given = msgspec.json.encode([(name, key) for _, name, key in keys]).decode()
+        values = {"queue": self._queue, "now": self._tx.now, "count": count, "keys": given}
         found: dict[Key, list[Any]] = {}
         for row in self._tx.execute(_WAITING, values):
             key = self._queue, row.name, row.key
-            self._used[key] = row.used
+            self._used[key], self._looked[key] = row.used, count
             found[key] = msgspec.json.decode(row.first)
-            self._waiting[key] = len(found[key])
-            self.is_cut |= self._waiting[key] == wanted < self._demand.limit
         return found
+
+    def _places(self, listed: Mapping[Key, Sequence[Any]], most: int) -> dict[Key, int]:
+        """Return how many jobs of each key may be among those that are wanted.
+
+        The key that comes last among as many as the claim wants is a bar: each of these has a job
+        that may be taken, and what comes behind the last one is not.
+        """
+        heads = {key: first[0] for key, first in listed.items() if first}
+        used, shares = self._used, {key: self._shares[key[1]] for key in heads}
+        may_go = [
+            (level, used[key] / shares[key], key)
+            for key, (_, kind, level, _, crashes) in heads.items()
+            if not crashes and kind in self._demand.kinds and used[key] < self._bounds[key[1]]
+        ]
+        if len(may_go) < self._demand.limit:
+            return dict.fromkeys(heads, most)
+        bar_level, _, bar = sorted(may_go)[self._demand.limit - 1]
+        places = {}
+        for key, (_, _, level, _, _) in heads.items():
+            before = most if level < bar_level else 1
+            if level == bar_level:
+                before = used[bar] * shares[key] // shares[bar] - used[key] + 1
+            places[key] = min(before, most, self._bounds[key[1]] - used[key])
+        return places
 
     def take(self, turns: Iterable[Turn]) -> None:
         """Take jobs off hold that the claim takes."""
@@ -272,4 +315,4 @@ class Turns:
     def _waits(self, key: Key, taken: int) -> bool:
         if key not in self._waiting:
             return True
-        return self._waiting[key] > taken or self._waiting[key] >= self._wanted
+        return self._waiting[key] > taken or self._waiting[key] >= self._looked[key]

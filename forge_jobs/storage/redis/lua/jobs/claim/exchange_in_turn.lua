@@ -1,7 +1,7 @@
 -- allow-oom
 -- Makes claims in a queue with shares, as exchange.lua does, which ends claims there too. The request and the
 -- answer are those of exchange.lua.
--- uses: jobs ready reading merging levels finding slots queues claims letters unreadable limiting taking moving turning choosing served found claiming
+-- uses: jobs ready reading merging levels finding slots queues claims letters unreadable limiting taking moving turning placing choosing served found claiming
 local function handle(base, request)
   local _, _, _, _, demand = unpack(request)
   local by_turns = { choose = choose, merge = merge, finish = finish_turns }

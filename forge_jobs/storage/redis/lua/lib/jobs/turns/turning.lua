@@ -2,9 +2,6 @@
 -- has the permits with jobs on hold and room, by when each had the last turn. See sql/hot/turns.py, which
 -- does the same. Used with ready, finding, limiting, moving.
 
--- A claim looks at so many permits, and about so many of their jobs.
-local MOST_TURNS, MOST_PLACES = 100, 400
-
 local OF_TURN = { 'hold', 'permit', 'kind', 'crashes', 'expires', 'status' }
 
 -- Notes the permits of which this step has put jobs on hold, before their turns are read.
@@ -41,28 +38,4 @@ local function drain(base, demand)
     size = 100
   until parked >= 250
   return false
-end
-
--- The places of jobs on hold, each { permit, place, priority, since, weight }, and whether there are more.
-local function list_places(base, limit)
-  local listed = redis.call('ZRANGE', base .. ':turns', 0, MOST_TURNS - 1, 'WITHSCORES')
-  local places, is_more, each = {}, false, math.min(limit, math.ceil(2 * MOST_PLACES / math.max(#listed, 1)))
-  for index = 1, #listed, 2 do
-    local permit, since = listed[index], tonumber(listed[index + 1])
-    local room, share, used = room_of(base, permit)
-    local first = share and room > 0
-      and redis.call('ZRANGE', base .. ':parked:' .. permit, 0, math.min(each, room) - 1) or {}
-    if not first[1] then
-      -- The next end makes a turn again.
-      redis.call('ZREM', base .. ':turns', permit)
-    end
-    is_more = is_more or #first == each and each < limit
-    for number, place in ipairs(first) do
-      places[#places + 1] = {
-        permit = permit, place = place, priority = tonumber(string.sub(place, 1, 10)) - 2 ^ 31,
-        since = since, weight = (used + number - 1) / share,
-      }
-    end
-  end
-  return places, is_more or redis.call('ZCARD', base .. ':turns') > MOST_TURNS
 end
