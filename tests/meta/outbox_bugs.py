@@ -93,7 +93,7 @@ OUTBOX_BUGS = (
                 "            if False:\n",
             ),
         ),
-        "postgres",
+        "sqlite",
     ),
     _of_relay(
         "a job after one that never comes is sent again for good",
