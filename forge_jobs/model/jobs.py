@@ -79,7 +79,8 @@ class Cause(StrEnum):
     RATE_LIMITED = "rate_limited"
     """The handler waits for a token of a named rate limit. The run counts toward nothing."""
     KEY_MISSING = "key_missing"
-    """The pod lacks the key of the encrypted payload. The run counts toward nothing."""
+    """The pod lacks a key of the job, or of the result of a parent. The run counts toward
+    nothing."""
     INTERRUPTED = "interrupted"
     """Stopped by shutdown, scale-down or self-fencing. The attempt was handed back."""
     RELEASED = "released"

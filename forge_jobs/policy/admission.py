@@ -162,7 +162,7 @@ def _not_due(job: Job, around: Situation) -> Explanation:
         return Explanation(
             reason=Reason.KEY_MISSING,
             text=f"waits for a pod with the key {key_named_by(job.payload) or '(none)'} of its "
-            "payload, and with the key of its checkpoint, if there is one: pod "
+            "payload, and with those of its checkpoint and of its parents' results, if any: pod "
             f"{job.host_id} claimed the job and lacks a key; tried again at {at(job.due_at)}",
             since=job.claimed_at,
             forecast=job.due_at,

@@ -58,9 +58,16 @@ PRIVACY_BUGS = [
     _bug(
         "encryption: a lost key of another job uses no attempt",
         "runtime/queue/execution",
-        "not isinstance(each, KeyMissing) or each.job_id != run.job.claim.job_id",
+        "not isinstance(each, KeyMissing) or each.job_id not in known",
         "not isinstance(each, KeyMissing)",
         f"{_RUNTIME}a_lost_key_of_another_job_is_a_failure",
+    ),
+    _bug(
+        "encryption: a lost key of a parent's result uses an attempt",
+        "runtime/queue/execution",
+        "{run.job.claim.job_id, *run.parents}",
+        "{run.job.claim.job_id}",
+        f"{_RUNTIME}a_lost_key_of_a_parents_result_uses_no_attempt",
     ),
     _bug(
         "encryption: a lost key in a group of errors uses an attempt",

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import pytest
 
+from forge_jobs import FromStep, Group, Workflow, group_handlers
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.schedules import put_schedule, schedule, trigger_now
 from forge_jobs.errors import Conflict, DecryptionFailed, KeyMissing
 from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.outcomes import Snoozed
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -27,6 +29,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 CARD = "4111-1111-1111-1111"
 OLD, NEW = Encryption.new_key(), Encryption.new_key()
+
+Kinds: TypeAlias = tuple[HandlerRegistry, Handler[..., Any], Handler[..., Any], Handler[..., Any]]
 
 
 def paying(*keys: str) -> HandlerRegistry:
@@ -174,6 +178,59 @@ async def test_a_lost_key_of_a_checkpoint_uses_no_attempt(
     lines = [line for line in caplog.messages if "this pod lacks" in line]
     assert lines
     assert all(Encryption([NEW]).key_name in line for line in lines)
+
+
+def _adding(*keys: str) -> Kinds:
+    """A step, and two kinds of steps after it that read the result."""
+    encryption = Encryption(keys)
+    handlers = HandlerRegistry(encryption=encryption)
+    handlers.include(group_handlers(encryption=encryption))
+    first = handlers.register(one, "one", max_attempts=1)
+    injected = handlers.register(add_injected, "injected", max_attempts=1)
+    asked = handlers.register(add_asked, "asked", max_attempts=1)
+    return handlers, first, injected, asked
+
+
+async def one() -> int:
+    return 1
+
+
+async def add_injected(
+    first: int = FromStep("first"), members: list[int] = FromStep("many")
+) -> int:
+    return first + sum(members)
+
+
+async def add_asked(ctx: JobContext) -> int:
+    return sum(each.result(int) for each in await ctx.parents())
+
+
+async def test_a_lost_key_of_a_parents_result_uses_no_attempt(storage: Storage) -> None:
+    handlers, first, *kinds = _adding(NEW)
+    workflow = Workflow("rotation")
+    workflow.step("first", first.request())
+    workflow.step("many", Group([first.request(), first.request()]))
+    for each in kinds:
+        delayed = each.request().options(delay=3600)
+        workflow.step(each.kind, delayed, after=["first", "many"])
+    async with JobClient(storage, handlers) as client:
+        steps = (await client.enqueue_workflow(workflow)).steps
+        # The results of the parents have the old key.
+        async with a_runtime(storage, _adding(OLD, NEW)[0]).start():
+            for name in ("first", "many"):
+                await ended(storage, steps[name].job_id)
+        later = [steps[each.kind].job_id for each in kinds]
+        for job_id in later:
+            token = (await stored(storage, job_id)).token
+            await client.run_now(job_id)
+            async with a_runtime(storage, handlers).start():
+                job = await given_back(storage, job_id, token)
+            assert (job.cause, job.attempt, job.errors) == (Cause.KEY_MISSING, 0, ())
+            assert "of its parents' results" in (await client.explain(job_id)).text
+        await client.run_now(later)
+        async with a_runtime(storage, _adding(NEW, OLD)[0]).start():
+            for job_id in later:
+                assert await client.result(job_id, timeout=50) == 3
 
 
 async def test_a_lost_key_of_another_job_is_a_failure(storage: Storage) -> None:

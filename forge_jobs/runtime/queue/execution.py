@@ -113,7 +113,7 @@ async def execute(
 
 def _raised(run: Run, host_id: HostId, error: BaseException) -> AttemptEnd:
     """Return the end of a run with this error. The job is not at fault when the pod lacks a key of
-    this very job, of the payload or of the checkpoint."""
+    this very job, of the payload or of the checkpoint, or of the result of a parent."""
     if (lost := _lost_key(run, error)) is not None:
         run.finish()
         return AttemptEnd(cause=Cause.KEY_MISSING, exception=lost)
@@ -121,14 +121,14 @@ def _raised(run: Run, host_id: HostId, error: BaseException) -> AttemptEnd:
 
 
 def _lost_key(run: Run, error: BaseException) -> KeyMissing | None:
-    """Return the lost key of this job that alone has ended the run.
+    """Return the lost key of this job, or of a parent, that alone has ended the run.
 
     Task groups raise a group of errors, also of one. With another error in the group the handler
     has failed: a run with the key would fail likewise, and the job would show no error.
     """
-    lost = None
+    lost, known = None, {run.job.claim.job_id, *run.parents}
     for each in errors_in(error):
-        if not isinstance(each, KeyMissing) or each.job_id != run.job.claim.job_id:
+        if not isinstance(each, KeyMissing) or each.job_id not in known:
             return None
         lost = each
     return lost

@@ -281,8 +281,10 @@ class _ContextWork:
         return await self._client.add_steps(workflow, cast(Steps, steps))
 
     async def parents(self) -> tuple[Parent, ...]:
-        run = self._run
-        return await parents_of(self._jobs, run.job.claim.job_id, run.handler.options.encryption)
+        run, encryption = self._run, self._run.handler.options.encryption
+        found = await parents_of(self._jobs, run.job.claim.job_id, encryption)
+        run.parents = {each.job_id for each in found}
+        return found
 
     async def checkpoint(self, value: object) -> None:
         text = self._run.encode_checkpoint(value)

@@ -73,7 +73,7 @@ class JobLog:
         if isinstance(end.exception, KeyMissing):
             name = end.exception.key_name
         else:  # of a handler in a process, whose exceptions stay there
-            name = f"{key_named_by(job.payload) or '(unknown)'} or that of a checkpoint"
+            name = f"{key_named_by(job.payload) or '(unknown)'} or that of a checkpoint or parent"
         if name in self._missing_keys:
             return
         self._missing_keys.add(name)

@@ -1,7 +1,7 @@
 """The run of one handler: how the run is stopped, and why."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -71,6 +71,7 @@ class Run:
         "kill",
         "may_be_settled",
         "overran",
+        "parents",
         "pod_stops",
         "queue_state",
         "started_at",
@@ -115,6 +116,8 @@ class Run:
         """The pod drains. A cancellation without a stop reason then comes from the program."""
         self.thread_end: ThreadEnd | None = None
         """The outcome of the thread that runs the handler."""
+        self.parents: Collection[str] = ()
+        """Jobs whose results the handler was given as those of its parents."""
         self.overran = False
         """The timeout passed before the handler ended, and the overrun is recorded."""
         self._loop = loop
