@@ -81,7 +81,7 @@ async def test_a_group_that_failed_is_resumed_and_succeeds(storage: Storage) -> 
         assert await handle.result(stored.id, timeout=50) == {"done": 3}
         state = await handle.client.group(stored.id)
         assert state == GroupState(id=stored.id, waiting=0, done=3, dead=0, cancelled=0)
-        with pytest.raises(Conflict, match="nothing to resume"):
+        with pytest.raises(Conflict, match="nothing to resume; requeue a callback"):
             await handle.client.resume_group(stored.id)
     # The others had run, and do not run again.
     assert sorted(mill.ran) == ["on_settled", "on_success"]

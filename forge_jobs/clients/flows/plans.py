@@ -148,7 +148,10 @@ def failed_parts(
     :raises NotFound: a part that failed has been removed
     """
     if whole.status is JobStatus.DONE:
-        raise Conflict(f"{what} {whole.id} has ended with success: there is nothing to resume")
+        also = "; requeue a callback that failed by its own id" if what == "group" else ""
+        raise Conflict(
+            f"{what} {whole.id} has ended with success: there is nothing to resume{also}"
+        )
     return stored_failures(what, whole.id, noun, parts, fix)
 
 
