@@ -101,4 +101,11 @@ SERVED_BUGS: tuple[Bug, ...] = (
         "            self._serve({name: queues[name] for name in taken if not refusals})\n",
         "many_queues_by_pattern.py::test_a_queue_that_the_store_refuses_keeps_no_other_waiting",
     ),
+    in_runtime(
+        "heartbeat: an old pod that was away takes the word back",
+        "pod/startup",
+        "await declare(plan, storage, known=known)",
+        "await declare(plan, storage)",
+        "emptied_store.py::test_an_old_pod_that_was_away_leaves_the_word_to_a_younger_one",
+    ),
 )

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from forge_jobs.clients.schedules import schedule
+from forge_jobs.handlers.limits.concurrency import Limit
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
@@ -178,3 +179,48 @@ async def test_a_pod_that_registers_again_trusts_nothing_it_has_seen(storage: St
         # A store that lost everything counts anew, and may come by the same version.
         handle._pod.registered_again(handle._pod.services.lease, handle._pod.plan.clock.elapsed())
         assert memory.must_look(seen)
+
+
+class Release:
+    """A release whose code says one number everywhere."""
+
+    def __init__(self, number: int, *kinds: str) -> None:
+        self._handlers, self._number = HandlerRegistry(), number
+        for kind in kinds:
+            self._handlers.job(kind, concurrency=Limit(number))(self._run)
+
+    @staticmethod
+    async def _run() -> None: ...
+
+    def pod(self, storage: Storage) -> QueueRuntime:
+        limits = {"upstream": RateLimit(self._number, 60.0)}
+        runtime = QueueRuntime(
+            storage, self._handlers, settings=quick_settings(), rate_limits=limits
+        )
+        return runtime.with_queues(default=QueueSettings(max_workers=self._number))
+
+
+async def numbers_in(storage: Storage) -> tuple[dict[str, int], int, int]:
+    config = storage.config
+    limits = {each.name: each.at_most for each in await config.limits()}
+    [rate], [queue] = await config.rate_limits(), await config.queues()
+    return limits, rate.limit.capacity, queue.settings.max_workers
+
+
+async def test_an_old_pod_that_was_away_leaves_the_word_to_a_younger_one(
+    storage: Storage, backend: str, tmp_path: Path
+) -> None:
+    async with Release(5, "fetch", "gone").pod(storage).start() as old:
+        async with Release(2, "fetch").pod(storage).start() as young:
+            for each in (old, young):
+                # As after a lease that ran out, which takes longer.
+                await storage.procs.unregister(each._pod.services.lease)
+                await wait_until(lambda: has_pods(storage, 2), description="both are back")
+                assert await numbers_in(storage) == ({"fetch": 2, "gone": 5}, 2, 2)
+            await storage.config.delete_limit(QUEUE, "gone")
+            await storage.procs.unregister(old._pod.services.lease)
+            await wait_until(lambda: has_pods(storage, 2), description="both are back")
+            assert await numbers_in(storage) == ({"fetch": 2, "gone": 5}, 2, 2)
+        await empty(backend, tmp_path)
+        await wait_until(lambda: has_pods(storage, 1), description="the old one is alone")
+        assert await numbers_in(storage) == ({"fetch": 5, "gone": 5}, 5, 5)

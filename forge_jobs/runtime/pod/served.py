@@ -13,7 +13,7 @@ from forge_jobs.model.queues import QueueSettings
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.heartbeat.declaration import Declaration
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
-from forge_jobs.runtime.pod.startup import RuntimePlan, declare, warn_of_patterns
+from forge_jobs.runtime.pod.startup import RuntimePlan, declare_again, warn_of_patterns
 from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
 from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.services import PodServices
@@ -222,7 +222,8 @@ class ServedQueues:
         self.heartbeat.wake()
 
     async def _declare_all(self, storage: Storage) -> None:
-        await declare(replace(self._plan, queues=self.declared), storage)
+        plan = replace(self._plan, queues=self.declared)
+        await declare_again(plan, storage, self.declaration.pod.host_id)
 
     async def _until_known(self, name: str, *, is_there: bool) -> None:
         # Another caller may have changed it back meanwhile.

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -153,33 +153,91 @@ async def read_store_time(plan: RuntimePlan) -> StoreTime:
     return store_time
 
 
-async def declare(plan: RuntimePlan, storage: Storage) -> None:
+async def declare(plan: RuntimePlan, storage: Storage, *, known: "Known | None" = None) -> None:
     """Declare the queues, limits and schedules of the code, and describe the kinds.
 
     Settings of operators stay.
 
     Called before each registration: a pod that is admitted finds the limits in force. A queue whose
     part of the store is silent is declared when the pod is admitted there.
+
+    :param known: what stays as it is in the store. None: nothing
     """
+    known = known or Known()
     declared = {**plan.other_queues, **plan.queues}
     silent: list[Unavailable] = []
-    limits = plan.handlers.limits()
+    at_most, shares = plan.handlers.limits()
     for name, settings in declared.items():
+        limits = {each: at_most[each] for each in at_most if (name, each) not in known.limits}
         try:
-            if settings is not None:
+            if settings is not None and name not in known.queues:
                 await storage.config.ensure_queue(name, settings)
-            if limits.at_most and name in plan.queues:
-                await storage.config.ensure_limits(name, *limits)
+            if limits and name in plan.queues:
+                of_these = {each: shares[each] for each in limits if each in shares}
+                await storage.config.ensure_limits(name, limits, of_these)
         except Unavailable as error:
             silent.append(error)
             if not storage.is_parted or len(silent) == len(declared):
                 raise
     for scope, limit in plan.rate_limits.items():
-        await storage.config.ensure_rate_limit(scope, limit)
-    if plan.schedules:
-        await ensure_schedules(storage.cron, plan.schedules)
-    if kinds := published(plan.handlers):
+        if scope not in known.rate_limits:
+            await storage.config.ensure_rate_limit(scope, limit)
+    if schedules := [each for each in plan.schedules if each.name not in known.schedules]:
+        await ensure_schedules(storage.cron, schedules)
+    documents = published(plan.handlers)
+    if kinds := {each: documents[each] for each in documents if each not in known.kinds}:
         await storage.procs.publish_kinds(kinds)
+
+
+async def declare_again(plan: RuntimePlan, storage: Storage, host_id: HostId) -> None:
+    """Declare before a registration that is not the first: the store may have been emptied.
+
+    A pod that lost its lease for a while may be one of the last of an old release. So where a
+    younger pod serves one of the queues, what the store has by then stays: else the numbers of the
+    old release would hold until the next deploy.
+    """
+    try:
+        known = await _known(storage) if await _is_old(plan, storage, host_id) else None
+    except Unavailable:
+        # Other parts of the store need their limits.
+        if not storage.is_parted:
+            raise
+        known = None
+    await declare(plan, storage, known=known)
+
+
+async def _is_old(plan: RuntimePlan, storage: Storage, host_id: HostId) -> bool:
+    """Return whether a younger pod serves one of the queues. Ids of pods are in their order."""
+    return any(
+        state.pod.host_id > host_id
+        and state.standing == "live"
+        and not plan.queues.keys().isdisjoint(state.pod.queues)
+        for state in await storage.procs.pods()
+    )
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """The names of what programs have declared in a store.
+
+    :param limits: queue and name of each
+    """
+
+    queues: Collection[str] = ()
+    limits: Collection[tuple[str, str]] = ()
+    rate_limits: Collection[str] = ()
+    schedules: Collection[str] = ()
+    kinds: Collection[str] = ()
+
+
+async def _known(storage: Storage) -> Known:
+    config = storage.config
+    return Known(
+        queues=await config.settings_of_code(),
+        limits={(each.queue, each.name) for each in await config.limits()},
+        rate_limits={each.scope for each in await config.rate_limits()},
+        schedules={each.spec.name for each in await storage.cron.schedules()},
+        kinds={each.kind for each in await storage.procs.published_kinds()},
+    )
 
 
 def connections_wanted(queues: int) -> int:
