@@ -198,7 +198,8 @@ class Exchange(Struct, frozen=True):
 
     :param settled: per finalization, in order. None: send it again later. See
         ``JobStore.finalize``
-    :param claimed: in the queue's order
+    :param claimed: in the order in which they are to start: that of the queue, and of the turns
+        where keys have a share. The first ones carry the worker ids
     :param next_due_in: when fewer were claimed than asked for: how long until the next job
         of the queue falls due, None when none is scheduled. Zero when due jobs were left for their
         size. Only a hint.

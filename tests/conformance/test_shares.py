@@ -242,6 +242,22 @@ async def test_one_claim_takes_many_jobs_of_the_key_that_comes_first(
     }
 
 
+async def test_the_claims_of_one_call_are_in_the_order_of_the_turns(
+    storage: Storage, clock: ManualClock, lease: PodLease
+) -> None:
+    keys: dict[JobId, str] = {}
+    for key in ("a", "b", "c"):
+        for _ in range(3):
+            keys[await store(storage, key)] = key
+        clock.advance(MICROSECOND)
+    demand = Demand(worker_ids=("w1", "w2"), limit=9, kinds=frozenset({KIND}))
+    exchange = await storage.jobs.exchange(QUEUE, [], demand, lease)
+    claimed = [one.claim.job_id for one in exchange.claimed]
+    assert [keys[each] for each in claimed] == [*"abcabcabc"]
+    stored = await storage.jobs.get(claimed)
+    assert [stored[each].worker_id for each in claimed] == ["w1", "w2", *[""] * 7]
+
+
 async def test_behind_first_jobs_that_cannot_be_taken_others_of_their_keys_are(
     storage: Storage, clock: ManualClock, lease: PodLease
 ) -> None:

@@ -8,6 +8,7 @@ _FILES = {
     "sqlite, merging": "forge_jobs/storage/sql/jobs/claim.py",
     "postgres": "forge_jobs/storage/sql/migrations/0033_openings_by_key.postgresql.sql",
     "postgres, job by job": "forge_jobs/storage/sql/migrations/0034_turns_left_out.postgresql.sql",
+    "postgres, answers": "forge_jobs/storage/sql/postgres/short/exchanges.py",
     "redis": "forge_jobs/storage/redis/lua/lib/jobs/turns/placing.lua",
     "redis, turning": "forge_jobs/storage/redis/lua/lib/jobs/turns/turning.lua",
     "redis, choosing": "forge_jobs/storage/redis/lua/lib/jobs/turns/choosing.lua",
@@ -194,5 +195,11 @@ SHARE_BUGS: tuple[Bug, ...] = (
         "if #merged < workers or not entry.line.is_crashed then",
         "if true then",
         _CRASHES,
+    ),
+    _bug(
+        "postgres, answers",
+        "claims start in the order of the queue",
+        "if first.walked is not None:",
+        "if True:",
     ),
 )

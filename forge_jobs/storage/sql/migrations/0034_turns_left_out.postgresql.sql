@@ -1,6 +1,8 @@
 -- works-from: 1
 -- A claim left a job out that may kill the process, where others came before its turn, and met those behind it a
 -- second time: jobs that the claim had taken already went on hold while they ran, or were claimed twice.
+-- The claims come back in the order in which they were taken. Before, a pod with claims ahead started them in the
+-- order of the queue: all jobs of the key with the oldest ones first.
 
 -- A claim that decides about each job. It comes behind forge_claim_of_limits, which takes the lock.
 CREATE OR REPLACE FUNCTION forge_claim_job_by_job(
@@ -315,14 +317,18 @@ BEGIN
 
         IF cardinality(taken) > 0 THEN
             RETURN QUERY
-            UPDATE forge_jobs AS one
-            SET status = 'in_progress', hold = NULL, attempt = least(one.attempt, 2147483646) + 1,
-                token = greatest(one.token + 1, at_time), host_id = of_host,
-                worker_id = coalesce(workers[number + mine.place], ''),
-                claimed_at = at_time, heartbeat_at = at_time, started_at = NULL, finished_at = NULL
-            FROM unnest(taken) WITH ORDINALITY AS mine (id, place)
-            WHERE one.id = mine.id
-            RETURNING NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], one;
+            WITH changed AS (
+                UPDATE forge_jobs AS one
+                SET status = 'in_progress', hold = NULL, attempt = least(one.attempt, 2147483646) + 1,
+                    token = greatest(one.token + 1, at_time), host_id = of_host,
+                    worker_id = coalesce(workers[number + mine.place], ''),
+                    claimed_at = at_time, heartbeat_at = at_time, started_at = NULL, finished_at = NULL
+                FROM unnest(taken) WITH ORDINALITY AS mine (id, place)
+                WHERE one.id = mine.id
+                RETURNING mine.place, one
+            )
+            SELECT NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::text[], changed.one
+            FROM changed ORDER BY place;
             number := number + cardinality(taken);
             IF cardinality(turn_ids) > 0 THEN
                 turn_taken := turn_taken || ARRAY(SELECT unnest(turn_ids) INTERSECT SELECT unnest(taken));

@@ -157,12 +157,18 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
 
 
 def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
-    """As :func:`answer`, of :data:`WITHIN_LIMITS`."""
+    """As :func:`answer`, of :data:`WITHIN_LIMITS`.
+
+    A claim that decides about each job gives them in the order in which they are to start, and any
+    other claim in no order.
+    """
     each = [_LimitedRow(*row) for row in rows]
-    claimed = _in_order([row for row in each if row.id is not None])
+    claimed = [row for row in each if row.id is not None]
     # The results, and a last one behind them when fewer were claimed than asked for.
     told = [row for row in each if row.id is None]
     first, last = told[0], told[-1]
+    if first.walked is not None:
+        claimed = _in_order(claimed)
     is_cut = first.is_cut or last.is_cut
     readable, unreadable = claimed_jobs(claimed, host_id)
     return Answer(
@@ -173,7 +179,7 @@ def answer_within_limits(rows: Sequence[Any], host_id: HostId) -> Answer:
         unknown=frozenset(first.unknown),
         is_cut=is_cut,
         walked=first.walked,
-        first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
+        first=min((Place(row.priority, row.run_at) for row in claimed), default=None),
         next_due_in=timedelta(0) if is_cut or unreadable else duration(last.next_due),
         is_limited=any(row.is_limited for row in each),
         goes_on=first.goes_on or last.goes_on,
