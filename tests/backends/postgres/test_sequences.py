@@ -10,7 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from forge_jobs.errors import Locked
 from forge_jobs.model.filters import Refusal
-from forge_jobs.model.jobs import Line
+from forge_jobs.model.jobs import Line, Unique
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.storage.protocols import Storage
 from tests.support.callers import by
@@ -39,6 +39,32 @@ async def test_an_open_transaction_delays_only_its_own_key(
             await storage.jobs.enqueue([same])
     await storage.jobs.enqueue([same])
     assert await storage.jobs.parents([same.id]) == {same.id: (mine.id,)}
+
+
+async def test_another_transaction_of_the_key_is_refused_as_locked_and_goes_on(
+    storage: Storage, engine: AsyncEngine
+) -> None:
+    mine, same, other = (new_job(sequence=Line(key)) for key in ("k", "k", "other"))
+    await storage.config.ensure_queue(QUEUE, QueueSettings())
+    async with engine.begin() as first, engine.begin() as second:
+        await storage.jobs.enqueue([mine], connection=first)
+        await second.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        with pytest.raises(Locked):
+            await storage.jobs.enqueue([same], connection=second)
+        await storage.jobs.enqueue([other], connection=second)
+    assert (await storage.jobs.get([mine.id, same.id, other.id])).keys() == {mine.id, other.id}
+
+
+async def test_another_transaction_of_a_unique_key_is_refused_as_locked(
+    storage: Storage, engine: AsyncEngine
+) -> None:
+    mine, same = (new_job(unique=Unique("k")) for _ in range(2))
+    await storage.config.ensure_queue(QUEUE, QueueSettings())
+    async with engine.begin() as first, engine.connect() as second, second.begin():
+        await storage.jobs.enqueue([mine], connection=first)
+        await second.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        with pytest.raises(Locked):
+            await storage.jobs.enqueue([same], connection=second)
 
 
 async def test_an_open_transaction_delays_requeues_of_its_own_key(

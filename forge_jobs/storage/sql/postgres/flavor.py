@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import Conflict, NotFound, StorageError
+from forge_jobs.errors import Conflict, Locked, NotFound, StorageError
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
@@ -22,7 +22,13 @@ from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.jobs.cleanup.overdue import next_of_many
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.driver.borrowed import borrowed, is_of_driver
-from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, refusal, translate
+from forge_jobs.storage.sql.postgres.driver.errors import (
+    DRIVER_ERRORS,
+    LOCK_TIMEOUT,
+    refusal,
+    sqlstate_of,
+    translate,
+)
 from forge_jobs.storage.sql.postgres.driver.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.short import claims
 from forge_jobs.storage.sql.postgres.short.many import InsertMany
@@ -100,6 +106,8 @@ class PostgresFlavor(Upserts):
         self.wakes = wakes
 
     def translate(self, error: Exception) -> StorageError:
+        if sqlstate_of(error) == LOCK_TIMEOUT:
+            return Locked(f"{translate(error)}; try again when it has ended")
         return translate(error)
 
     def set_time(self) -> int | None:
