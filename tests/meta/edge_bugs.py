@@ -182,8 +182,8 @@ EDGE_BUGS = (
         (
             Edit(
                 "forge_jobs/clients/flows/calls.py",
-                "            await self._jobs.await_also(gate.id, addition.edges)\n",
-                "",
+                "                await self._jobs.await_also(gate.id, edges)\n",
+                "                pass\n",
             ),
         ),
     ),
@@ -209,19 +209,19 @@ EDGE_BUGS = (
         (
             Edit(
                 "forge_jobs/clients/flows/calls.py",
-                "            await self._taken_back(workflow_id, added, error)\n",
+                "            await self._taken_back(workflow_id, added)\n",
                 "",
             ),
         ),
     ),
     Bug(
-        "the whole waits for steps whose names another caller has taken",
+        "a repeat leaves a whole that does not wait for the steps of a dead caller",
         _ADDED,
         (
             Edit(
                 "forge_jobs/clients/flows/calls.py",
-                "        if content_of(await self._gate(gate.id)) != content_of(gate):\n",
-                "        if await self._gate(gate.id) is None:\n",
+                "            edges = [each for each in edges if each.job_id not in known]\n",
+                "            edges = []\n",
             ),
         ),
     ),

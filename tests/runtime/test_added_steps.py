@@ -272,11 +272,11 @@ class _Late(JobClient):
     """A client that acts as another caller at a moment of its call.
 
     :ivar looked: the graph has been read, and nothing is stored
-    :ivar awaited: the whole is about to wait for the steps
+    :ivar stored: the steps are stored, and the graph is about to have their names
     """
 
     looked: Callable[[], Awaitable[Any]] | None = None
-    awaited: Callable[[], Awaitable[Any]] | None = None
+    stored: Callable[[], Awaitable[Any]] | None = None
 
     async def _stored(self, *args: Any) -> Any:
         act, self.looked = self.looked, None
@@ -285,7 +285,7 @@ class _Late(JobClient):
         return await super()._stored(*args)
 
     async def _noted(self, *args: Any) -> bool:
-        act, self.awaited = self.awaited, None
+        act, self.stored = self.stored, None
         if act is not None:
             await act()
         return await super()._noted(*args)
@@ -299,11 +299,15 @@ def in_a_row(**requests: EnqueueRequest[Any]) -> Steps:
     return steps
 
 
-async def test_of_two_uses_of_one_name_at_once_one_is_taken_back(storage: Storage) -> None:
+@pytest.mark.parametrize("moment", ["looked", "stored"])
+async def test_of_two_uses_of_one_name_at_once_one_is_taken_back(
+    storage: Storage, moment: str
+) -> None:
     late = _Late(storage)
     async with JobClient(storage) as client, late:
         stored = await client.enqueue_workflow(a_workflow())
-        late.looked = partial(client.add_steps, stored.id, some(same=["a"], c=["same"]))
+        other = some(same=["a"], c=["same"])
+        setattr(late, moment, partial(client.add_steps, stored.id, other))
         mine = some(same=["a"], d=["same"], c=["d"])
         mine.step("many", Group([NOOP, NOOP]), after=["c"])
         with pytest.raises(InvalidInput, match="'c': is there already"):
@@ -335,39 +339,52 @@ async def test_steps_of_many_calls_are_taken_back_when_a_later_one_is_refused(
         assert set((await client.workflow(stored.id)).steps) == {"a", "b", "last"}
 
 
-async def test_steps_that_the_whole_waits_for_are_not_taken_back(storage: Storage) -> None:
-    late = _Late(storage)
-    async with JobClient(storage) as client, late:
-        stored = await client.enqueue_workflow(a_workflow())
-        late.awaited = partial(client.add_steps, stored.id, some(c=["a"]))
-        with pytest.raises(InvalidInput, match="'c': is there already") as refused:
-            await late.add_steps(stored.id, some(d=["a"], c=["d"]))
-        assert refused.value.__notes__ == ["2 jobs are stored, and the workflow waits for them"]
-        state = await client.workflow(stored.id)
-        assert (state.total, state.failed, state.status) == (5, 0, JobStatus.BLOCKED)
-
-
 class _Dying(JobClient):
-    """A client whose process ends once its steps are stored, or once the whole waits for them."""
+    """A client whose process ends once its steps are stored, or once the graph has their names."""
 
-    async def _noted(self, *args: Any) -> bool:
+    def __init__(self, storage: Storage, method: str) -> None:
+        super().__init__(storage)
+        setattr(self, method, self._ends)
+
+    async def _ends(self, *args: Any) -> bool:
         raise ConnectionError("the process ended here")
 
 
-async def test_a_repeat_completes_what_a_caller_left_that_died(storage: Storage) -> None:
-    async with JobClient(storage) as client, _Dying(storage) as dying:
+@pytest.mark.parametrize("method", ["_noted", "_joined"])
+async def test_a_repeat_completes_what_a_caller_left_that_died(
+    storage: Storage, method: str
+) -> None:
+    lease = await register(storage)
+    async with JobClient(storage) as client, _Dying(storage, method) as dying:
         stored = await client.enqueue_workflow(a_workflow())
         with pytest.raises(ConnectionError):
             await dying.add_steps(stored.id, some(c=["a"]))
-        # The whole waits already, and shows the step by the id.
+        # The whole does not wait for the step yet.
+        assert (await client.workflow(stored.id)).total == 2
+        for _ in range(2):
+            added = await client.add_steps(stored.id, some(c=["a"]))
         state = await client.workflow(stored.id)
-        assert (state.total, state.waiting) == (3, 3)
-        [unnamed] = state.steps.keys() - {"a", "b"}
-        added = await client.add_steps(stored.id, some(c=["a"]))
-        assert added["c"].job_id == unnamed
-        assert set((await client.workflow(stored.id)).steps) == {"a", "b", "c"}
-        assert (await client.cancel_workflow(stored.id)).changed == 4
-        assert (await get_job(storage, added["c"].job_id)).status is JobStatus.CANCELLED
+        assert set(state.steps) == {"a", "b", "c"}
+        assert (state.waiting, state.status) == (3, JobStatus.BLOCKED)
+        for _ in range(3):
+            await end(storage, lease, done())
+        assert (await client.workflow(stored.id)).status is JobStatus.PENDING
+        assert await client.add_steps(stored.id, some(c=["a"])) == added
+
+
+async def test_a_whole_that_settled_without_the_steps_of_a_dead_caller_says_so(
+    storage: Storage,
+) -> None:
+    lease = await register(storage)
+    async with JobClient(storage) as client, _Dying(storage, "_joined") as dying:
+        stored = await client.enqueue_workflow(a_workflow())
+        with pytest.raises(ConnectionError):
+            await dying.add_steps(stored.id, some(c=["b"]))
+        for _ in range(2):
+            await end(storage, lease, done())
+        assert (await client.workflow(stored.id)).status is JobStatus.PENDING
+        with pytest.raises(Conflict, match="has settled"):
+            await client.add_steps(stored.id, some(c=["b"]))
 
 
 async def test_the_blocking_client_adds_steps(storage: Storage) -> None:

@@ -41,7 +41,6 @@ from forge_jobs.clients.lists import ListCalls
 from forge_jobs.clients.results import decrypted_job
 from forge_jobs.errors import (
     Conflict,
-    ForgeJobsError,
     InvalidInput,
     Locked,
     NotFound,
@@ -54,7 +53,7 @@ from forge_jobs.model.edges import STEP, Kin, Relative
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus, NewJob
+from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.outages import Pauses
 from forge_jobs.privacy.encryption import Encryption, Part, is_encrypted
 from forge_jobs.storage.protocols import Storage
@@ -233,27 +232,23 @@ class FlowCalls(ListCalls):
                 addition = Addition(decrypted_job(gate, self._encryption), steps)
                 if not tried:
                     await self._check_repeats(addition.repeats)
-                if not addition.requests:
-                    return addition.stored(())
                 outcomes = await self._stored(addition.requests, None, added.taken_by(addition))
-                if await self._joined(gate, addition, added):
+                # Once the graph has the names, no other caller takes them.
+                if addition.requests and not await self._noted(gate, addition.graph):
+                    continue
+                added.is_noted = added.is_noted or bool(addition.requests)
+                if await self._joined(gate, addition):
                     return addition.stored(outcomes)
-        except (Conflict, InvalidInput, NotFound) as error:
-            await self._taken_back(workflow_id, added, error)
+        except (Conflict, InvalidInput, NotFound):
+            await self._taken_back(workflow_id, added)
             raise
         raise Unavailable("gave up: others kept adding steps to the same workflow; try again")
 
-    async def _taken_back(self, workflow_id: str, added: Added, error: ForgeJobsError) -> None:
-        """Cancel what a call has stored that is refused, but for the steps that others added too.
-
-        A whole that waits for the jobs already would be held by their cancel.
-        """
+    async def _taken_back(self, workflow_id: str, added: Added) -> None:
+        """Cancel what a call has stored that is refused, but for the steps that others added."""
         if not added.jobs:
             return
         gate = await self._whole(check_job_id(workflow_id), WORKFLOW_KIND)
-        if gate is not None and gate.status is JobStatus.BLOCKED and added.is_awaited:
-            error.add_note(f"{len(added.jobs)} jobs are stored, and the workflow waits for them")
-            return
         text = None if gate is None else decrypted_job(gate, self._encryption).payload
         await self._changed(self._jobs.cancel, added.of_none_else(read_graph(text), workflow_id))
 
@@ -272,16 +267,25 @@ class FlowCalls(ListCalls):
                         "with another kind or payload; give each step a name of its own"
                     )
 
-    async def _joined(self, gate: Job, addition: Addition, added: Added) -> bool:
-        # Once the whole waits for the steps there is no way back. So the names are looked at again.
-        if content_of(await self._gate(gate.id)) != content_of(gate):
-            return False
+    async def _joined(self, gate: Job, addition: Addition) -> bool:
+        """Let the whole wait for the steps, also for those of a caller that died before this.
+
+        :raises Conflict: the whole has settled without them
+        """
+        edges = addition.edges
+        if addition.repeats:
+            known = set((await self._jobs.parents([gate.id])).get(gate.id, ()))
+            edges = [each for each in edges if each.job_id not in known]
         try:
-            await self._jobs.await_also(gate.id, addition.edges)
-            added.is_awaited = True
-            return await self._noted(gate, addition.graph)
+            if edges:
+                await self._jobs.await_also(gate.id, edges)
+            return True
         except Locked:
             return False
+        except Conflict as error:
+            raise Conflict(
+                f"workflow {gate.id} has settled without the steps: it takes no steps any more"
+            ) from error
 
     async def _noted(self, gate: Job, graph: Graph) -> bool:
         """Write the graph into the workflow's own job. False: the job is another one by now."""

@@ -226,7 +226,7 @@ class Addition:
         self.owners = self._steps.owners()
         old = [name for name in order if name not in set(new)]
         self.repeats = list(StepRequests(steps, old, ids, gate.id, gate.expires_at))
-        self.edges = [After(ids[name], "hold") for name in new]
+        self.edges = [After(ids[name], "hold") for name in order]
         self._outcomes = {name: EnqueueOutcome[Any](ids[name]) for name in order}
 
     def stored(self, outcomes: Sequence[EnqueueOutcome]) -> dict[str, EnqueueOutcome]:
@@ -238,12 +238,12 @@ class Added:
     """The jobs that a call has stored so far, to be taken back when the call is refused.
 
     :ivar jobs: job -> the step that the job belongs to
-    :ivar is_awaited: the whole waits for jobs of the call
+    :ivar is_noted: the graph has the steps of the call
     """
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, JobId] = {}
-        self.is_awaited = False
+        self.is_noted = False
 
     def taken_by(self, addition: Addition) -> Callable[[Sequence[EnqueueOutcome]], None]:
         """Return what notes the outcomes of the next requests of the addition."""
@@ -254,7 +254,8 @@ class Added:
         """Return the jobs, children before parents, without those of steps that are in the graph:
         another caller has added the same ones.
         """
-        others = set() if graph is None else set(graph.ids(JobId(whole)).values())
+        noted = graph is not None and not self.is_noted
+        others = set(graph.ids(JobId(whole)).values()) if graph is not None and noted else set()
         return [job for job, step in reversed(self.jobs.items()) if step not in others]
 
 
