@@ -10,7 +10,7 @@ import pytest
 
 from forge_jobs import Encryption, Fixed, FromStep, Group, Steps, Workflow, group_handlers
 from forge_jobs.clients.client import JobClient
-from forge_jobs.errors import Conflict, InvalidInput, JobDead, NotFound
+from forge_jobs.errors import Conflict, InvalidInput, JobDead, Locked, NotFound
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -337,6 +337,27 @@ async def test_steps_of_many_calls_are_taken_back_when_a_later_one_is_refused(
         counts = (await storage.jobs.counts())["default"].by_status
         assert counts[JobStatus.CANCELLED] == 200
         assert set((await client.workflow(stored.id)).steps) == {"a", "b", "last"}
+
+
+@pytest.mark.parametrize("verb", ["edit", "await_also"])
+async def test_a_whole_that_another_call_holds_for_a_moment_is_asked_again(
+    storage: Storage, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, act = 0, getattr(storage.jobs, verb)
+
+    async def locked(*args: Any, **options: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise Locked("an open transaction holds the job")
+        await act(*args, **options)
+
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_workflow(a_workflow())
+        monkeypatch.setattr(storage.jobs, verb, locked)
+        assert set(await client.add_steps(stored.id, some(c=["a"]))) == {"c"}
+        state = await client.workflow(stored.id)
+        assert (state.total, state.failed, asked) == (3, 0, 2)
 
 
 class _Dying(JobClient):

@@ -288,7 +288,9 @@ class FlowCalls(ListCalls):
             ) from error
 
     async def _noted(self, gate: Job, graph: Graph) -> bool:
-        """Write the graph into the workflow's own job. False: the job is another one by now."""
+        """Write the graph into the workflow's own job. False: the job is another one by now, or
+        another call holds the job.
+        """
         text = msgspec.json.encode(graph).decode()
         if self._encryption is not None and is_encrypted(gate.payload):
             text = self._encryption.encrypt(text, job_id=gate.id, kind=gate.kind, part=Part.PAYLOAD)
@@ -296,7 +298,7 @@ class FlowCalls(ListCalls):
         after = structs.replace(before, payload=text)
         try:
             await self._jobs.edit(gate.id, token=gate.token, before=before, after=after)
-        except Conflict:
+        except (Conflict, Locked):
             return False
         self.storage.jobs.announce_changes([gate.queue])
         return True
