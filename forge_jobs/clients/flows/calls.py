@@ -206,11 +206,11 @@ class FlowCalls(ListCalls):
         repeat, as of a step that is tried again, adds nothing twice. A caller that dies midway may
         leave steps for which the whole does not wait, until a repeat.
 
-        :param workflow: the id, or the context of a step that adds further ones
-        :raises NotFound: there is no such workflow, or it is not stored yet
         Nothing is stored of a call that is refused. Where another caller uses one of the names at
         the same moment, or the workflow settles, what this call has stored by then is cancelled.
 
+        :param workflow: the id, or the context of a step that adds further ones
+        :raises NotFound: there is no such workflow, or it is not stored yet
         :raises Conflict: the workflow has settled, by success or cancel. Or a step was added before
             with another kind or payload, the graph cannot be read, or the job of the context is no
             step
