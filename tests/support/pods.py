@@ -23,6 +23,7 @@ import psutil
 from msgspec import Struct, structs
 
 from forge_jobs import RuntimeSettings
+from forge_jobs.cli import last_exit
 from forge_jobs.cli.serving import RunMode, run_worker
 from forge_jobs.config import Deployment
 from forge_jobs.runtime.pod import stopping
@@ -109,6 +110,7 @@ def _run(plan: PodPlan) -> None:
         time.time_ns = lambda: right() + off_ns
     if plan.to_store:
         stopping._TO_STORE = plan.to_store
+        last_exit.BEYOND_GRACE = plan.to_store + 1
     if plan.death is not None:
         call, after, marker = plan.death
         die_while_firing(call, after, Path(marker))
