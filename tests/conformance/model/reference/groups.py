@@ -55,6 +55,7 @@ class ReferenceFlows:
 
     def group(self, group_id: JobId) -> GroupState:
         """By the edges, which outlive the members."""
+        self._whole(group_id)
         if group_id not in (found := tallies(self._world, [group_id])):
             raise NotFound(group_id)
         tally = found[group_id]
@@ -67,17 +68,12 @@ class ReferenceFlows:
         )
 
     def cancel_group(self, group_id: JobId) -> BulkTotals:
-        """Cancel all members, whatever the kind of the job that comes after them."""
-        if group_id not in tallies(self._world, [group_id]):
-            raise NotFound(group_id)
-        return self._all(sorted(self._world.jobs[group_id].edges), self._cancel)
+        """Cancel all members."""
+        return self._all(sorted(self._whole(group_id).edges), self._cancel)
 
     def resume_group(self, group_id: JobId) -> BulkTotals:
         """Requeue what failed, then what has to hear of the new ends."""
-        jobs = self._world.jobs
-        gate = jobs.get(group_id)
-        if gate is None or gate.request.kind != KIND:
-            raise NotFound(group_id)
+        jobs, gate = self._world.jobs, self._whole(group_id)
         if gate.status is JobStatus.DONE:
             raise Conflict(group_id)
         failed = [each for each in sorted(gate.edges) if self._has_failed(gate, each)]
@@ -89,6 +85,13 @@ class ReferenceFlows:
         if gate.status not in _FAILED:
             return totals
         return sum_of(totals, self._all(whole, self._requeue))
+
+    def _whole(self, group_id: JobId) -> ModelJob:
+        """Return the group's own job. Any other job is none."""
+        gate = self._world.jobs.get(group_id)
+        if gate is None or gate.request.kind != KIND:
+            raise NotFound(group_id)
+        return gate
 
     def _has_failed(self, gate: ModelJob, member_id: JobId) -> bool:
         member = self._world.jobs.get(member_id)
