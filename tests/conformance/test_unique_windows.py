@@ -215,6 +215,21 @@ async def test_a_repeat_is_known_after_the_job_has_run(
     assert await ask(storage, second) == EnqueueOutcome(second.id)
 
 
+async def test_a_request_whose_repeat_is_a_new_one_is_known_again_after_that(
+    storage: Storage, clock: ManualClock
+) -> None:
+    lease = await register(storage, lease_for=2 * REPLACEMENT_KEPT)
+    second = keyed("replace", 2)
+    for number in (1, 3):
+        waiting = keyed("replace", number)
+        await ask(storage, waiting)
+        # Nothing has removed the note that was there before.
+        assert await ask(storage, second) == EnqueueOutcome(waiting.id, replaced=True)
+        await run_one(storage, lease, done())
+        assert await ask(storage, second) == EnqueueOutcome(waiting.id, replaced=True)
+        clock.advance(REPLACEMENT_KEPT)
+
+
 async def test_a_repeat_of_a_follow_up_is_one(storage: Storage, lease: PodLease) -> None:
     await ask(storage, keyed("keep-last"))
     claimed = await claim_one(storage, lease)

@@ -307,7 +307,7 @@ class Keys:
             forget_steps(tx, self._begun)
         if self._noted:
             noted = sorted(self._noted, key=lambda one: str(one["request_id"]))
-            tx.execute(tx.flavor.insert_ignore(replacements), noted)
+            tx.put(tx.flavor.insert_replace(replacements, ("request_id",)), noted)
 
     def _open(self, key: Key, request: NewJob) -> None:
         tx, unique = self._tx, request.unique
