@@ -15,6 +15,7 @@ from forge_jobs import (
     HandlerRegistry,
     JobClient,
     JobContext,
+    Limit,
     QueueRuntime,
     QueueSettings,
     Rate,
@@ -26,6 +27,7 @@ from forge_jobs import (
 
 LIMIT = "plenty"
 PLENTY = Rate(1_000_000_000, per=1)
+KEYS, EACH = 50, 1_000
 WORDS = "payload of some size "
 
 
@@ -33,8 +35,9 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     """Options that only our side has.
 
     :param queues: over how many the jobs and the worker's slots are spread
-    :param kind: ``noop``, ``wait`` (sleeps ``wait_ms``), ``limited`` (takes a token first) or
-        ``rated`` (starts with a token of a declared rate)
+    :param kind: ``noop``, ``wait`` (sleeps ``wait_ms``), ``limited`` (takes a token first),
+        ``rated`` (starts with a token of a declared rate) or ``keyed`` (each of 50 keys may have
+        as many jobs in progress as the bench has workers)
     :param payload: bytes of each job's argument
     :param schedules: recurring jobs that the store holds beside
     :param due: these schedules are due at once, each for one job, else not for years
@@ -91,6 +94,8 @@ class Ours(Side):
         payload: dict[str, object] = {"n": number}
         if self._text:
             payload["text"] = self._text
+        if self.options.kind == "keyed":
+            payload["host"] = number % KEYS
         queue = self._queues[number % len(self._queues)]
         return EnqueueRequest(f"bench.{self.options.kind}", payload, queue=queue)
 
@@ -142,6 +147,10 @@ class Ours(Side):
 
         @handlers.job("bench.rated", keep_result=False, rate=PLENTY)
         async def rated(n: int) -> None:
+            tally.ran()
+
+        @handlers.job("bench.keyed", keep_result=False, concurrency=Limit(EACH, key="host:{host}"))
+        async def keyed(n: int, host: int) -> None:
             tally.ran()
 
         @handlers.job("bench.stamp", keep_result=False)

@@ -176,16 +176,18 @@ async def idle(bench: Bench) -> None:
 
 
 async def limits(bench: Bench) -> None:
-    """Jobs take a token of a bucket that never runs dry, or their handler declares such a rate, in
-    turn with jobs that do not."""
+    """Jobs take a token of a bucket that never runs dry, or their handler declares such a rate, or
+    a limit by key that holds nothing back, in turn with jobs that do not."""
     jobs = bench.scaled(20_000)
-    limited, rated = [], []
+    limited, rated, keyed = [], [], []
     for _ in range(bench.runs):
         without = (await bench.runner.drain(jobs, 100)).value
         limited.append((await bench.runner.drain(jobs, 100, kind="limited")).value / without)
         rated.append((await bench.runner.drain(jobs, 100, kind="rated")).value / without)
+        keyed.append((await bench.runner.drain(jobs, 100, kind="keyed")).value / without)
     bench.add("limits on but not binding, over without", "x", limited, target=">= 0.9")
     bench.add("declared rates that do not bind, over without", "x", rated, target=">= 0.9")
+    bench.add("limits by key that do not bind, over without", "x", keyed, target=">= 0.9")
 
 
 async def waiting_jobs(bench: Bench) -> None:

@@ -22,8 +22,8 @@ PERMIT_BUGS: tuple[Bug, ...] = (
     _bug(
         "claims of the same step do not count",
         "lib/jobs/claim/taking",
-        "(rooms[permit] or 1) - 1, nil",
-        "rooms[permit], nil",
+        "(rooms[permit] or 1) - 1",
+        "rooms[permit]",
     ),
     _bug(
         "the claim of a job does not count",

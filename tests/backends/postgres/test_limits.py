@@ -188,6 +188,15 @@ async def test_behind_a_pooler_the_same_is_claimed(
     assert counts[QUEUE].by_status["in_progress"] == 1
 
 
+async def test_the_server_puts_no_entries_of_running_jobs_together(url: str) -> None:
+    """The server would do so whenever a page is full, again and again: see ADR 312."""
+    async with raw(url) as connection:
+        options = await connection.fetchval(
+            "SELECT reloptions FROM pg_class WHERE oid = 'forge_jobs_permits'::regclass"
+        )
+    assert options == ["deduplicate_items=off"]
+
+
 async def test_a_claim_reads_no_job_on_hold_of_another_key(
     store: Storage, lease: PodLease, url: str
 ) -> None:

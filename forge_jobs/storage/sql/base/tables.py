@@ -45,6 +45,7 @@ PARKED = "hold = 'limit'"
 SET_ASIDE = "hold IN ('unknown_kind', 'unreadable')"
 """Held jobs without those that wait for a limit or a strike, of which there may be 100,000."""
 STRUCK = "hold = 'struck'"
+_LIMITED = f"{CLAIMED} AND limit_name IS NOT NULL"
 
 LINKED = "link IN ('live', 'told')"
 
@@ -52,13 +53,16 @@ LINKED = "link IN ('live', 'told')"
 jobs = Table("forge_jobs", metadata, *JOB_COLUMNS, postgresql_with=_HOT)
 
 
-def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+def _job_index(
+    name: str, *columns: str, where: str, unique: bool = False, deduplicates: bool = True
+) -> Index:
     return Index(
         f"forge_jobs_{name}",
         *(jobs.c[column] for column in columns),
         unique=unique,
         sqlite_where=text(where),
         postgresql_where=text(where),
+        postgresql_with={} if deduplicates else {"deduplicate_items": "off"},
     )
 
 
@@ -77,9 +81,8 @@ _job_index("results", "result_expires_at", where="result_expires_at IS NOT NULL"
 _job_index("scheduled", "schedule", where=f"schedule <> '' AND {ACTIVE}")
 _job_index("keyed", "unique_key", where="unique_key IS NOT NULL")
 _job_index("by_error", "error_group", "id", where="error_group IS NOT NULL")
-_job_index(
-    "permits", "queue", "limit_name", "limit_key", where=f"{CLAIMED} AND limit_name IS NOT NULL"
-)
+# Claims add an entry each, and with few keys most are equal.
+_job_index("permits", "queue", "limit_name", "limit_key", where=_LIMITED, deduplicates=False)
 _job_index("parked", "queue", "limit_name", "limit_key", "priority", "run_at", "id", where=PARKED)
 # The mark of the strike is in rate_limit.
 _job_index("struck", "rate_limit", "queue", "priority", "run_at", "id", where=STRUCK)

@@ -3,7 +3,7 @@
 -- these at least as many stand ready as there is room: see openings.lua. Goes with lines.lua. Few functions,
 -- since each run of a script makes them all.
 
--- The number and the share of each limit, by base and name, read once in a step.
+-- The number and the share of each limit, by base and by name, read once in a step.
 local limits_read = {}
 
 -- Returns how many more jobs of the permit may be in progress, the share of the limit, nil for none, and how
@@ -11,18 +11,18 @@ local limits_read = {}
 -- wait until the key is back.
 local function room_of(base, permit)
   local name = string.match(permit, '^[^\n]*')
-  local limit = limits_read[base .. name]
-  local stored = nil
+  local of_base = limits_read[base] or {}
+  local limit, stored = of_base[name], nil
   if not limit then
     stored = read_record('HGET', base .. ':at_most', name)
   end
   if stored ~= nil then
     local number, share = string.match(stored or '', '^(%d*)/?(%d*)')
     limit = { whole(number, math.huge), whole(share) }
-    limits_read[base .. name] = limit
+    of_base[name], limits_read[base] = limit, of_base
   end
-  local used = read_record('ZCARD', base .. ':using:' .. permit)
-  if not limit or used == nil then
+  local used = redis.pcall('ZCARD', base .. ':using:' .. permit)
+  if not limit or type(used) ~= 'number' then
     return 0
   end
   return limit[1] - used, limit[2], used

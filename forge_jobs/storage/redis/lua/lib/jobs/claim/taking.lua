@@ -56,7 +56,10 @@ local function take(base, entry, host, worker, room)
   end
   if permit then
     redis.pcall('ZADD', base .. ':using:' .. permit, now_text, entry.id)
-    rooms[permit], made_ready[entry.id] = (rooms[permit] or 1) - 1, nil
+    rooms[permit] = (rooms[permit] or 1) - 1
+    if made_ready[entry.id] then
+      made_ready[entry.id] = nil
+    end
   end
   if entry.turn then
     entry.is_done, rooms[permit] = true, nil

@@ -1,0 +1,1 @@
+ALTER INDEX forge_jobs_permits RESET (deduplicate_items);

@@ -1,0 +1,2 @@
+-- works-from: 1
+-- Nothing to do here: SQLite puts no equal entries together.
