@@ -1,13 +1,16 @@
 """The rules for names: of queues, kinds, keys, tags, schedules and rate-limit scopes."""
 
+import re
 import shlex
 import unicodedata
 from collections.abc import Iterable
+from urllib.parse import quote
 
 from forge_jobs.errors import InvalidInput, a_type
 
 MAX_NAME_LENGTH = 200
 _FIX = f"give 1 to {MAX_NAME_LENGTH} characters without control characters or commas"
+_DOTS = re.compile(r"~*\.{1,2}")
 _CONTROL_OR_SURROGATE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
@@ -79,3 +82,17 @@ def command_line(command: str, *names: str, options: Iterable[str] = ()) -> str:
     if any(name.startswith("-") for name in names):
         return shlex.join([*words, *options, "--", *names])
     return shlex.join([*words, *names, *options])
+
+
+def path_part(name: str) -> str:
+    """Return the name as one part of an address.
+
+    Browsers and HTTP clients take the parts ``.`` and ``..`` out of an address, percent-encoded
+    ones too. A tilde stands before such a name: ``~.`` and ``~..``.
+    """
+    return quote(f"~{name}" if _DOTS.fullmatch(name) else name, safe="")
+
+
+def name_of_part(part: str) -> str:
+    """Return the name that a decoded part of an address stands for."""
+    return part[1:] if part.startswith("~") and _DOTS.fullmatch(part) else part

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_jobs.errors import ForgeJobsError, InvalidInput, a_type
+from forge_jobs.model.names import name_of_part
 from forge_jobs.operating.access import Actor
 from forge_jobs.operating.operations import API
 from forge_jobs.operating.redaction import Redaction
@@ -89,7 +90,7 @@ class _Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root: str = scope.get("root_path", "")
-        path = _whole_names(scope).removeprefix(root) or "/"
+        path = _named(_whole_names(scope).removeprefix(root)) or "/"
         # A mount leaves "" for the prefix alone, which matches no route.
         scope = {**scope, "path": root + path}
         if path not in PROBES and not path.startswith(f"{STATIC}/"):
@@ -115,6 +116,11 @@ class _Application:
         if actor is None or not actor.access.read:
             raise Refused(403, "not-allowed", "the caller may not read", "ask for the right")
         return actor
+
+
+def _named(path: str) -> str:
+    """Return the path, where ``~.`` stands for the name ``.``, which no address can have."""
+    return "/".join(map(name_of_part, path.split("/"))) if "~" in path else path
 
 
 def _whole_names(scope: Scope) -> str:

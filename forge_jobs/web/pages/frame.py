@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import jinja2
 from msgspec import Struct
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forge_jobs.durations import format_duration
-from forge_jobs.model.names import command_line
+from forge_jobs.model.names import command_line, path_part
 from forge_jobs.operating.access import Actor, Right
 from forge_jobs.operating.operator import Operator
 from forge_jobs.operating.snapshots.shared import Reader
@@ -204,7 +204,7 @@ def _is_here(path: str, href: str) -> bool:
 
 def link(root: str, *parts: str, **query: object) -> str:
     """Return an address of the dashboard, with every part quoted."""
-    path = "/".join(quote(part, safe="") for part in parts)
+    path = "/".join(path_part(part) for part in parts)
     given = {key: value for key, value in query.items() if value not in (None, "", ())}
     return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
+from forge_jobs.model.names import path_part
 from forge_jobs.policy import remedies
 from forge_jobs.policy.judgement.long_runs import long_from
 from forge_jobs.policy.judgement.problems.problem import (
@@ -111,8 +112,8 @@ def _named(key: str) -> str:
 
 
 def _page(key: FullKeySeen | HeldKeySeen) -> str:
-    limit, value = quote(key.limit, safe=""), quote(key.key, safe="")
-    return f"{page_of('limits', key.queue)}/{limit}?key={value}"
+    value = quote(key.key, safe="")
+    return f"{page_of('limits', key.queue)}/{path_part(key.limit)}?key={value}"
 
 
 def _why(key: FullKeySeen) -> str:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from forge_jobs.model.names import path_part
 from forge_jobs.policy.judgement.problems.snapshot import Snapshot
 
 
@@ -110,7 +111,7 @@ class Problem(Finding, frozen=True, kw_only=True):
 
 def page_of(section: str, name: str = "") -> str:
     """The path of a page, with the name of one thing."""
-    return f"/{section}/{quote(name, safe='')}" if name else f"/{section}"
+    return f"/{section}/{path_part(name)}" if name else f"/{section}"
 
 
 def jobs_page(where: str) -> str:
