@@ -4,6 +4,7 @@ import anyio
 
 from forge_jobs import EnqueueRequest, JobClient, Workflow, open_storage
 from tests.cli.conftest import CommandLine
+from tests.support.factories import spoil
 
 
 def test_a_workflow_is_listed_shown_cancelled_and_resumed(forge: CommandLine) -> None:
@@ -34,6 +35,21 @@ def test_a_workflow_is_listed_shown_cancelled_and_resumed(forge: CommandLine) ->
     other = forge.refuse("workflows", "resume", member(forge, whole), code=1)
     assert "there is no workflow" in other
     assert "forge-jobs explain" in other
+
+
+def test_a_graph_that_an_edit_has_spoilt_says_why_there_are_ids(forge: CommandLine) -> None:
+    async def store() -> str:
+        opened = await open_storage(forge.url, create=True)
+        async with opened as storage, JobClient(storage) as client:
+            workflow = Workflow("nightly")
+            workflow.step("first", EnqueueRequest("k", queue="q"))
+            stored = await client.enqueue_workflow(workflow)
+            await spoil(storage, stored.id, "{}")
+            return stored.id
+
+    shown = forge("workflows", "show", anyio.run(store))
+    assert "Ids stand for the names of steps: " in shown.stderr
+    assert "an edit has spoilt it" in shown.stderr
 
 
 def member(forge: CommandLine, whole: str) -> str:

@@ -15,7 +15,7 @@ from forge_jobs.operating.jobs import workflows
 from forge_jobs.operating.operator import Operator
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import dead, done, only, register, run_one
+from tests.support.factories import dead, done, only, register, run_one, spoil
 
 pytestmark = pytest.mark.anyio
 
@@ -151,3 +151,15 @@ async def test_without_the_key_the_steps_have_the_names_of_their_jobs(storage: S
         "",
         [(job_id, job_id)],
     )
+    assert "which is not at hand; give it in" in shown.unreadable
+
+
+async def test_a_graph_that_an_edit_has_spoilt_says_so(storage: Storage) -> None:
+    whole, steps = await stored(storage)
+    async with operator(storage) as ada:
+        assert (await ada.get_workflow(whole)).unreadable == ""
+        for payload in ('{"name": 5, "steps": []}', '{"steps": {"a": 1}}'):
+            await spoil(storage, whole, payload)
+            shown = await ada.get_workflow(whole)
+            assert {each.name for each in shown.steps} == set(steps.values())
+            assert "an edit has spoilt" in shown.unreadable

@@ -15,7 +15,7 @@ from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.web import dashboard
 from forge_jobs.web.pages.job.graphs import MOST_DRAWN, graph_of
-from tests.support.factories import dead, done, only, register, run_one
+from tests.support.factories import dead, done, only, register, run_one, spoil
 from tests.support.fleets import HOUR
 from tests.web.conftest import ADA, client_of
 from tests.web.test_pages import page
@@ -48,6 +48,18 @@ async def test_a_graph_has_each_step_right_of_those_before(
     columns = sorted({x for x, _ in places.values()})
     assert [places[name][0] for name in ("a &lt;first&gt;", "part 2", "last")] == columns
     assert graph.count('<path class="open"') == 9
+
+
+async def test_a_spoilt_graph_says_why_there_are_ids(
+    storage: Storage, caller: httpx.AsyncClient
+) -> None:
+    workflow = Workflow("w")
+    workflow.step("a", EnqueueRequest("tests.noop"))
+    async with JobClient(storage) as client:
+        stored = await client.enqueue_workflow(workflow)
+    assert "Ids stand" not in await page(caller, f"/workflows/{stored.id}")
+    await spoil(storage, stored.id, "{}")
+    assert "an edit has spoilt it" in await page(caller, f"/workflows/{stored.id}")
 
 
 async def test_a_large_workflow_is_folded_and_says_where_it_is_held(

@@ -239,8 +239,11 @@ class FlowCalls(ListCalls):
                 added.is_noted = added.is_noted or bool(addition.requests)
                 if await self._joined(gate, addition):
                     return addition.stored(outcomes)
-        except (Conflict, InvalidInput, NotFound):
+        except (Conflict, InvalidInput, NotFound) as error:
             await self._taken_back(workflow_id, added)
+            if isinstance(error, Conflict):
+                # The store names the job of a step that another caller added meanwhile.
+                await self._check_repeats(added.requests)
             raise
         raise Unavailable("gave up: others kept adding steps to the same workflow; try again")
 

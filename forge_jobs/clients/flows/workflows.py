@@ -238,16 +238,19 @@ class Added:
     """The jobs that a call has stored so far, to be taken back when the call is refused.
 
     :ivar jobs: job -> the step that the job belongs to
+    :ivar requests: of the try that was made last
     :ivar is_noted: the graph has the steps of the call
     """
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, JobId] = {}
+        self.requests: Sequence[EnqueueRequest[Any]] = ()
         self.is_noted = False
 
     def taken_by(self, addition: Addition) -> Callable[[Sequence[EnqueueOutcome]], None]:
         """Return what notes the outcomes of the next requests of the addition."""
         owners = iter(addition.owners)
+        self.requests = addition.requests
         return lambda answer: self.jobs.update((each.job_id, next(owners)) for each in answer)
 
     def of_none_else(self, graph: Graph | None, whole: str) -> list[JobId]:

@@ -9,6 +9,7 @@ from forge_jobs.clients.flows.wholes import no_workflow, to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
     WORKFLOW_KIND,
     StepState,
+    read_graph,
     workflow_state,
 )
 from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing, NotFound
@@ -24,6 +25,8 @@ _AT_ONCE = 1_000
 """Jobs of one action."""
 
 _SHOWN = "forge-jobs workflows list names the newest ones, forge-jobs explain says what a job is"
+
+_SPOILT = "the payload of the workflow's own job is no graph: an edit has spoilt it"
 
 
 class WorkflowLine(Struct, frozen=True, kw_only=True):
@@ -58,9 +61,10 @@ class Workflows(Struct, frozen=True, kw_only=True):
 class WorkflowView(Struct, frozen=True, kw_only=True):
     """A workflow with its steps.
 
-    :param name: "" where the graph is encrypted with a key that the operator does not have. Then
-        the names of steps are the ids of their jobs
+    :param name: "" where the graph cannot be read
     :param held_by: names of the steps that ended without success, while the whole waits for them
+    :param unreadable: why the graph cannot be read: its key is not here, or an edit has spoilt it.
+        Then the ids of jobs stand for the names of steps, and what a step comes after is not known
     """
 
     id: JobId
@@ -75,6 +79,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     waiting: int
     held_by: tuple[str, ...]
     steps: tuple[StepState, ...]
+    unreadable: str = ""
 
 
 class WorkflowCalls(JobCalls):
@@ -117,10 +122,7 @@ class WorkflowCalls(JobCalls):
         """
         self.actor.need(Right.READ)
         gate, found = await self._workflow(workflow_id)
-        try:
-            graph = self.client.decrypted(gate).payload
-        except (KeyMissing, DecryptionFailed):
-            graph = None
+        graph, unreadable = self._graph(gate)
         state = workflow_state(graph, gate, found)
         steps = {name: each for name, each in state.steps.items() if self.actor.sees(each.queue)}
         seen = structs.replace(state, steps=steps)
@@ -137,7 +139,16 @@ class WorkflowCalls(JobCalls):
             waiting=seen.waiting,
             held_by=seen.held_by,
             steps=tuple(_within(each, steps.keys()) for each in steps.values()),
+            unreadable=unreadable,
         )
+
+    def _graph(self, gate: Job) -> tuple[str | None, str]:
+        """Return the graph of a workflow's own job in plain text, and why it cannot be read."""
+        try:
+            graph = self.client.decrypted(gate).payload
+        except (KeyMissing, DecryptionFailed) as error:
+            return None, str(error)
+        return graph, "" if read_graph(graph) is not None else _SPOILT
 
     async def cancel_workflow(self, workflow_id: str, *, reason: str = "") -> Changed:
         """Cancel all steps of a workflow that wait, ask those that run to stop, and end the whole.

@@ -51,6 +51,8 @@ def show(deployment: Deployment, workflow_id: str, as_json: bool) -> None:
         return
     columns = ["step", "id", "queue", "kind", "status", "after", "held by"]
     emit_table(columns, [_step(each) for each in found.steps], none="No step is open to you.")
+    if found.unreadable:
+        talk(f"Ids stand for the names of steps: {found.unreadable}")
     talk(_sentence(found))
 
 
