@@ -113,6 +113,9 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
                 may_be_zero = name in ("claim_ahead", "keep_events")
                 allowed = value >= timedelta(0) if may_be_zero else value > timedelta(0)
                 _require(allowed, name, value, "zero or more" if may_be_zero else "above zero")
+        for name in ("heartbeat_interval", "lease", "leader_lease", "coordinate_interval"):
+            value = getattr(self, name)
+            _require(value <= _CENTURY, name, value, "at most a century, 36500 days")
         least = BEATS_PER_LEASE * self.heartbeat_interval
         _require(self.lease >= least, "lease", self.lease, f"at least three heartbeats ({least})")
         _require(
@@ -141,13 +144,15 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         rule = "at least 1 hour"
         _require(self.keep_errors >= _LEAST_KEPT, "keep_errors", self.keep_errors, rule)
         _require(self.keep_series >= _LEAST_KEPT, "keep_series", self.keep_series, rule)
-        _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
+        is_count = type(self.max_crashes) is int and self.max_crashes >= 1
+        _require(is_count, "max_crashes", self.max_crashes, "a whole number, at least 1")
 
     def patience_within(self, grace: timedelta) -> timedelta:
         """The time that a handler has for clean-up in a stop with this grace."""
         return min(self.patience or _LONGEST_PATIENCE, grace / 4)
 
 
+_CENTURY = timedelta(days=36_500)
 _OPTIONAL = frozenset({"patience", "keep_minutes"})
 _DURATIONS = frozenset(RuntimeSettings.__struct_fields__) - {"max_crashes"}
 

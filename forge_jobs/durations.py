@@ -1,8 +1,10 @@
-"""Durations as texts: ``1h30m``, ``250ms``, ``90``."""
+"""Durations as texts, ``1h30m``, ``250ms``, ``90``, and the bounds of those in settings."""
 
 import re
 from datetime import timedelta
 from fractions import Fraction
+
+from forge_jobs.errors import InvalidInput, a_type
 
 _UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _PART = r"\d{1,18}(?:\.\d{1,18})?"
@@ -41,3 +43,16 @@ def format_duration(duration: timedelta) -> str:
         seconds, fraction = divmod(rest, _UNITS["s"])
         text += f"{seconds}" + (f".{fraction:06}".rstrip("0") if fraction else "") + "s"
     return text
+
+
+def check_span(field: str, value: object, longest: timedelta) -> timedelta:
+    """``value`` as a duration of at least zero. A longer one than ``longest`` is that long.
+
+    :raises InvalidInput: the value is no timedelta, or negative
+    """
+    if not isinstance(value, timedelta):
+        fix = "give a timedelta of zero or more, as timedelta(seconds=90)"
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
+    if value < timedelta(0):
+        raise InvalidInput(field, f"is {value}", "give zero or more")
+    return min(value, longest)

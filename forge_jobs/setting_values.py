@@ -8,7 +8,8 @@ from fractions import Fraction
 from forge_jobs.durations import DURATION_FIX, parse_duration
 from forge_jobs.errors import a_type
 from forge_jobs.model.names import check_name, check_queue
-from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
+from forge_jobs.model.processes import check_concurrency
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit
 
 MAX_PROCESSES = 1_000
 PREFIX_ROUTER = "prefix"  # stands for ``prefix_router()``

@@ -1,6 +1,5 @@
 """Durations as people write them: a timedelta, or a number of seconds."""
 
-import math
 from datetime import timedelta
 
 from forge_jobs.errors import InvalidInput, a_type
@@ -21,8 +20,9 @@ def check_duration(field: str, value: object, *, above_zero: bool = False) -> ti
     if isinstance(value, timedelta):
         duration = value
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value) or abs(value) > MAX_DURATION.total_seconds():
-            raise InvalidInput(field, f"is {value}", f"{fix}, at most a hundred years")
+        # NaN is no more than anything. An int may be too large for a float.
+        if not abs(value) <= MAX_DURATION.total_seconds():
+            raise InvalidInput(field, f"is {value!s:.40}", f"{fix}, at most a hundred years")
         duration = timedelta(seconds=value)
     else:
         raise InvalidInput(field, f"is {a_type(value)}", fix)

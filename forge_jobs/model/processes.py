@@ -6,9 +6,21 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import Claim
-from forge_jobs.model.queues import QueueState
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueState
+
+
+def check_concurrency(count: int) -> int:
+    """``count`` when a process can run so many handlers at once.
+
+    :raises InvalidInput: the count is no whole number, or out of range
+    """
+    fits = isinstance(count, int) and not isinstance(count, bool)
+    if not fits or not 1 <= count <= MAX_WORKERS_LIMIT:
+        raise InvalidInput("concurrency", f"is {count!r}", f"give 1 to {MAX_WORKERS_LIMIT}")
+    return count
 
 
 class PodLease(Struct, frozen=True):

@@ -6,23 +6,18 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from forge_jobs.durations import check_span
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.objectives import Objective, parse_objective
+from forge_jobs.model.retention import FOR_EVER
 from forge_jobs.model.retries import RETRY_FIX, Retry
 
 MAX_WORKERS_LIMIT = 100_000
-
-
-def check_concurrency(count: int) -> int:
-    """``count`` when a process can run so many handlers at once.
-
-    :raises InvalidInput: the count is no whole number, or out of range
-    """
-    fits = isinstance(count, int) and not isinstance(count, bool)
-    if not fits or not 1 <= count <= MAX_WORKERS_LIMIT:
-        raise InvalidInput("concurrency", f"is {count!r}", f"give 1 to {MAX_WORKERS_LIMIT}")
-    return count
+MOST_KEPT = 10**12
+_CENTURY = timedelta(days=36_500)
+_MODES = ("flat", "exponential")
+_RECORD_FIX = {"cooldown": "give CooldownPolicy(...)", "retention": "give Retention(...)"}
 
 
 class CooldownPolicy(Struct, frozen=True, kw_only=True):
@@ -33,8 +28,8 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
     A ``retry_after`` of the upstream replaces the computed length, within [1 s, ``cap``].
 
     :param mode: ``flat`` or ``exponential``
-    :param base: the first pause, a timedelta as all durations here
-    :raises InvalidInput: a duration is negative, or ``cap`` is below ``base``
+    :param base: the first pause, a timedelta as all durations here, of at most a century
+    :raises InvalidInput: a value has the wrong type or is negative, or ``cap`` is below ``base``
     """
 
     mode: Literal["flat", "exponential"] = "flat"
@@ -44,8 +39,9 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("base", "cap", "quiet"):
-            if getattr(self, name) < timedelta(0):
-                raise InvalidInput(name, f"is {getattr(self, name)}", "give zero or more")
+            structs.force_setattr(self, name, check_span(name, getattr(self, name), _CENTURY))
+        if self.mode not in _MODES:
+            raise InvalidInput("mode", f"is {self.mode!r:.40}", f"give {' or '.join(_MODES)}")
         if self.cap < self.base:
             raise InvalidInput("cap", f"is {self.cap}, below base", f"give at least {self.base}")
 
@@ -53,14 +49,16 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
 class Retention(Struct, frozen=True, kw_only=True):
     """How long finished jobs stay, by age since they ended, and how many at most.
 
-    Zero age keeps nothing: the payload goes at once, the row a minute later.
+    Zero age keeps nothing: the payload goes at once, the row a minute later. ``timedelta.max``
+    keeps jobs for ever.
 
     :param done: the age from which on a job that succeeded is removed, a timedelta
     :param dead: the same of a job that gave up
     :param cancelled: the same of a cancelled job
     :param max_done: how many of them stay at most, the newest. None: no bound by count. The same
         are ``max_dead`` and ``max_cancelled``
-    :raises InvalidInput: a bound is negative
+    :raises InvalidInput: an age is no timedelta or negative, or a count is no whole number from 0
+        to 10^12
     """
 
     done: timedelta = timedelta(days=7)
@@ -72,12 +70,11 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("done", "dead", "cancelled"):
-            if getattr(self, name) < timedelta(0):
-                raise InvalidInput(name, f"is {getattr(self, name)}", "give zero or more")
+            structs.force_setattr(self, name, check_span(name, getattr(self, name), FOR_EVER))
         for name in ("max_done", "max_dead", "max_cancelled"):
             bound = getattr(self, name)
-            if bound is not None and bound < 0:
-                raise InvalidInput(name, f"is {bound}", "give a timedelta of zero or more, or None")
+            if bound is not None and (type(bound) is not int or not 0 <= bound <= MOST_KEPT):
+                raise InvalidInput(name, f"is {bound!r:.40}", f"give 0 to {MOST_KEPT}, or None")
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
@@ -105,8 +102,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
         workers = self.max_workers
         if type(workers) is not int or not 0 <= workers <= MAX_WORKERS_LIMIT:
             raise InvalidInput("max_workers", f"is {workers!r}", f"give 0 to {MAX_WORKERS_LIMIT}")
-        if self.retry is not None and not isinstance(self.retry, Retry):
-            raise InvalidInput("retry", f"is {self.retry!r}", RETRY_FIX)
+        _check_records(self, "retry")
         if self.dead_letter != "":
             check_queue("dead_letter", self.dead_letter)
         _settle_objective(self)
@@ -166,6 +162,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
                 raise InvalidInput("back", f"names {name[:40]!r}, which is no setting", fix)
             if getattr(self, name) is not None:
                 raise InvalidInput("back", f"names {name}, which has a new value too", "give one")
+        _check_records(self, "cooldown", "retention", "retry")
         if self.dead_letter:
             check_queue("dead_letter", self.dead_letter)
         if self.objective is not None:
@@ -177,6 +174,14 @@ class QueueChange(Struct, frozen=True, kw_only=True):
         fields = structs.asdict(self)
         del fields["back"]
         return {name: value for name, value in fields.items() if value is not None}
+
+
+def _check_records(settings: QueueSettings | QueueChange, *may_be_none: str) -> None:
+    records: dict[str, Any] = {"cooldown": CooldownPolicy, "retention": Retention, "retry": Retry}
+    for name, form in records.items():
+        value = getattr(settings, name)
+        if not isinstance(value, form) and not (value is None and name in may_be_none):
+            raise InvalidInput(name, f"is {value!r:.80}", _RECORD_FIX.get(name, RETRY_FIX))
 
 
 def _settle_objective(settings: QueueSettings | QueueChange) -> None:
@@ -203,19 +208,18 @@ class RateLimit(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if type(self.capacity) is not int or self.capacity < 1:
-            raise InvalidInput("capacity", f"is {self.capacity!r}", "give at least 1")
-        if not isinstance(self.per, timedelta | int | float):
-            raise InvalidInput("per", f"is {self.per!r}", "give seconds or a timedelta")
+            raise InvalidInput("capacity", f"is {self.capacity!r:.40}", "give at least 1")
+        if isinstance(self.per, bool) or not isinstance(self.per, timedelta | int | float):
+            raise InvalidInput("per", f"is {self.per!r:.40}", "give seconds or a timedelta")
         try:
             _ = self.period
         except (ValueError, OverflowError):
-            fix = "give seconds or a timedelta, above zero"
-            raise InvalidInput("per", f"is {self.per}", fix) from None
+            fix = "give seconds or a timedelta, above zero and at most a hundred years"
+            raise InvalidInput("per", f"is {self.per!r:.40}", fix) from None
         if not self.period > timedelta(0):
-            fix = "give a duration above zero"
-            if not isinstance(self.per, timedelta) and self.per > 0:
-                fix = "give a microsecond, 1e-06, or more"
-            raise InvalidInput("per", f"is {self.per}", fix)
+            is_tiny = not isinstance(self.per, timedelta) and self.per > 0
+            fix = "a microsecond, 1e-06, or more" if is_tiny else "a duration above zero"
+            raise InvalidInput("per", f"is {self.per}", f"give {fix}")
 
     @property
     def period(self) -> timedelta:

@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from forge_jobs.durations import check_span
 from forge_jobs.model.ids import JobId
+
+FOR_EVER = timedelta(days=36_500_000)
+"""No age is longer, also when a caller asks for more: each store can take it off its time."""
 
 EVENTS_KEPT = timedelta(days=7)
 """How long timeline events stay where nothing else is said."""
@@ -33,6 +37,10 @@ class Kept(Struct, frozen=True, kw_only=True):
     hours: timedelta = HISTORY_KEPT
     errors: timedelta = HISTORY_KEPT
     series: timedelta = SERIES_KEPT
+
+    def __post_init__(self) -> None:
+        for name in ("events", "hours", "errors", "series"):
+            structs.force_setattr(self, name, check_span(name, getattr(self, name), FOR_EVER))
 
     def minutes_or(self, usual: timedelta) -> timedelta:
         """How long minutes stay in a store that keeps them for ``usual``."""

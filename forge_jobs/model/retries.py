@@ -4,14 +4,14 @@
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
 
 from forge_jobs.durations import format_duration, parse_duration
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 
 LONGEST_DELAY = timedelta(days=3650)
 """No delay is longer, also when a caller asks for more: sums with any present time stay valid."""
@@ -20,10 +20,18 @@ _HOUR = timedelta(hours=1)
 _FACTOR = 2.0
 
 
-def _check(field: str, value: timedelta | float) -> None:
+def _check(field: str, value: object) -> None:
+    fix = f"give seconds or a timedelta, from 0 to {LONGEST_DELAY.days} days"
+    if not isinstance(value, timedelta | int | float) or isinstance(value, bool):
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
-        raise InvalidInput(field, f"is {value}", f"give a duration from 0 to {LONGEST_DELAY}")
+        raise InvalidInput(field, f"is {value!s:.40}", fix)
+
+
+def _check_jitter(value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidInput("jitter", f"is {a_type(value)}", "give True or False")
 
 
 class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
@@ -43,8 +51,10 @@ class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
     def __post_init__(self) -> None:
         _check("base", self.base)
         _check("cap", self.cap)
-        if not 1.0 <= self.factor < math.inf:
-            raise InvalidInput("factor", f"is {self.factor}", "give a number from 1")
+        _check_jitter(self.jitter)
+        is_number = isinstance(self.factor, int | float) and not isinstance(self.factor, bool)
+        if not is_number or not 1.0 <= self.factor < math.inf:
+            raise InvalidInput("factor", f"is {self.factor!r:.40}", "give a number from 1")
 
 
 class Linear(Struct, frozen=True, tag="linear"):
@@ -63,6 +73,7 @@ class Linear(Struct, frozen=True, tag="linear"):
     def __post_init__(self) -> None:
         _check("step", self.step)
         _check("cap", self.cap)
+        _check_jitter(self.jitter)
 
 
 class Fixed(Struct, frozen=True, tag="fixed"):
@@ -78,6 +89,7 @@ class Fixed(Struct, frozen=True, tag="fixed"):
 
     def __post_init__(self) -> None:
         _check("delay", self.delay)
+        _check_jitter(self.jitter)
 
 
 class Delays(Struct, frozen=True, tag="delays"):
@@ -92,10 +104,14 @@ class Delays(Struct, frozen=True, tag="delays"):
     jitter: bool = True
 
     def __post_init__(self) -> None:
+        if isinstance(self.delays, str) or not isinstance(self.delays, Sequence):
+            fix = "give a tuple of seconds or timedeltas"
+            raise InvalidInput("delays", f"is {a_type(self.delays)}", fix)
         if not self.delays:
             raise InvalidInput("delays", "is empty", "give at least one delay")
         for delay in self.delays:
             _check("delays", delay)
+        _check_jitter(self.jitter)
 
 
 Retry = Exponential | Linear | Fixed | Delays

@@ -1,7 +1,7 @@
 """QueueRuntime: what a program declares about a pod."""
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.routing import Router, checked_router
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.names import check_name, check_queue
-from forge_jobs.model.queues import QueueSettings, RateLimit, check_concurrency
+from forge_jobs.model.processes import check_concurrency
+from forge_jobs.model.queues import QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.pod.handle import QueueHandle
@@ -114,10 +115,8 @@ class QueueRuntime:
         :raises ConfigError: the runtime has been started
         """
         self._refuse_once_started("with_queues")
-        for name in names:
-            if not isinstance(name, str):
-                fix = 'give names one by one, as with_queues("gh", slack=2) or with_queues(*names)'
-                raise InvalidInput("queue", f"is {a_type(name)}", fix)
+        fix = 'give names one by one, as with_queues("gh", slack=2) or with_queues(*names)'
+        _check_texts("queue", names, fix)
         given = dict.fromkeys(names) | queues
         for name, wanted in given.items():
             settings = queue_settings(name, wanted)
@@ -142,6 +141,8 @@ class QueueRuntime:
         :raises ConfigError: the runtime has been started
         """
         self._refuse_once_started("with_patterns")
+        fix = """give globs one by one, as with_patterns("a-*", **{"b-*": 4})"""
+        _check_texts("pattern", patterns, fix)
         for pattern, wanted in (dict.fromkeys(patterns) | settings).items():
             self._patterns[pattern] = queue_settings(pattern, wanted)
         return self
@@ -275,3 +276,9 @@ def _process_registry(handlers: HandlerRegistry) -> str:
     from forge_jobs.runtime.executors.runner import registry_place
 
     return registry_place(handlers)
+
+
+def _check_texts(field: str, given: Iterable[object], fix: str) -> None:
+    for each in given:
+        if not isinstance(each, str):
+            raise InvalidInput(field, f"is {a_type(each)}", fix)

@@ -10,6 +10,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, Retention
+from forge_jobs.model.retention import Kept
 from forge_jobs.model.transitions import Delivery, Transition
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
@@ -80,6 +81,25 @@ async def test_a_finished_job_goes_at_the_age_of_its_status(
     clock.advance(MICROSECOND)
     assert await clean_up(storage) == 1
     assert await stored(storage) == set(jobs.values()) - {jobs[status]}
+
+
+async def test_what_is_kept_for_ever_is_no_obstacle_to_the_rest_of_the_pass(
+    storage: Storage, clock: ManualClock
+) -> None:
+    for_ever = Retention(done=timedelta.max, max_done=10**12)
+    await keep(storage, for_ever)
+    await keep(storage, Retention(done=DAY), "other")
+    kept = await finished(storage)
+    await finished(storage, queue="other")
+    clock.advance(2 * DAY)
+    history = Kept(
+        events=timedelta.max, hours=timedelta.max, errors=timedelta.max, series=timedelta.max
+    )
+    await cleaned_up(storage, kept=history)
+    assert await stored(storage) == {kept}
+    [state] = [each for each in await storage.config.queues() if each.name == QUEUE]
+    assert state.settings.retention == for_ever
+    assert not state.unreadable
 
 
 async def test_age_counts_from_the_end_not_from_the_enqueue(

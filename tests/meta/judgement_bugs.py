@@ -316,8 +316,8 @@ PROBLEMS = [
     in_policy(
         "problems: a slash in a name leads to another page",
         f"{_PROBLEMS}/problem",
-        "quote(name, safe='')",
-        "quote(name)",
+        "{path_part(name)}",
+        "{quote(name)}",
         "policy_problems.py::test_names_are_quoted_in_commands_and_pages",
     ),
     in_policy(

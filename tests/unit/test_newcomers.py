@@ -145,6 +145,8 @@ async def test_a_url_is_a_text(url: Any) -> None:
 async def test_queues_are_named_one_by_one(storage: Storage) -> None:
     with pytest.raises(InvalidInput, match=r"queue: is a list; give names one by one"):
         QueueRuntime(storage, handlers).with_queues(cast("Any", ["gh", "mail"]))
+    with pytest.raises(InvalidInput, match=r"pattern: is a dict; give globs one by one"):
+        QueueRuntime(storage, handlers).with_patterns(cast("Any", {"tenant-*": 4}))
 
 
 async def test_a_router_is_a_function(storage: Storage) -> None:

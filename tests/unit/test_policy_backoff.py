@@ -5,6 +5,9 @@ import math
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from forge_jobs.policy.backoff import RetryPolicy, bounded_delay, retry_delay
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
+FORMS: tuple[tuple[Any, str], ...] = ((Fixed, "delay"), (Linear, "step"))
+ODD: tuple[Any, ...] = (True, Decimal("1.5"), Fraction(3, 2), "5", None, [], 10**400, 1e300)
 ZERO = timedelta(0)
 
 
@@ -179,6 +184,16 @@ class TestCallablePolicies:
         (lambda: Fixed(-1), "delay"),
         (lambda: Delays(()), "delays"),
         (lambda: Delays((1, -1)), "delays"),
+        (lambda: Delays(30), "delays"),  # type: ignore[arg-type]
+        (lambda: Delays("30"), "delays"),  # type: ignore[arg-type]
+        *((partial(Exponential, base=each), "base") for each in ODD),
+        *((partial(Exponential, cap=each), "cap") for each in ODD),
+        *((partial(Exponential, factor=each), "factor") for each in ODD[:6]),
+        *((partial(form, each), name) for form, name in FORMS for each in ODD),
+        *((partial(form, 1, jitter=each), "jitter") for form, _ in FORMS for each in ("no", None)),
+        (lambda: Exponential(jitter=1), "jitter"),  # type: ignore[arg-type]
+        (lambda: Delays((1,), jitter=1), "jitter"),  # type: ignore[arg-type]
+        *((partial(Delays, (1, each)), "delays") for each in ODD),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused_where_it_is_made(

@@ -97,10 +97,8 @@ class JobStore(
 
         :param connection: store in the caller's open transaction instead: an SQLAlchemy Connection,
             AsyncConnection, Session or AsyncSession of the same database, or a connection of the
-            store's own driver inside a transaction. The jobs commit, roll back and wake with that
-            transaction. A call that is refused (``Conflict``, ``NotFound``, ``InvalidInput``)
-            leaves the transaction as it was, and usable. After ``Locked`` and after other errors
-            of the store the transaction has to be rolled back
+            store's own driver in a transaction. The jobs commit, roll back and wake with it. After
+            ``Conflict``, ``NotFound`` and ``InvalidInput`` it is as before. Else roll back
         :raises Conflict: an id is stored with another fingerprint (both not empty) or, when either
             is empty, another kind, queue or payload. Or a key in mode ``error`` is held. The text
             names the id or key

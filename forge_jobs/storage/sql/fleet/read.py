@@ -11,8 +11,7 @@ from sqlalchemy import BigInteger, Row, bindparam, case, func, select, text
 
 from forge_jobs.clock import EPOCH
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.processes import Pod, PodState, Slots, WorkerState
-from forge_jobs.model.queues import check_concurrency
+from forge_jobs.model.processes import Pod, PodState, Slots, WorkerState, check_concurrency
 from forge_jobs.storage.salvage import (
     UNREADABLE,
     Fields,
