@@ -232,8 +232,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "histograms replaced, not added",
         "bookkeeping",
         "jobs/metrics",
-        "    together = Counter(counts_of(queue, stored))\n",
-        "    together = Counter()\n",
+        '        self.add_durations(row)\n        return {"processing"',
+        '        return {"processing"',
     ),
     _bug(
         "roll-up of the open minute",

@@ -196,7 +196,7 @@ LIFETIME_BUGS = [
         "a late minute takes the place of its hour",
         "hours",
         f"{_SQL}jobs/metrics.py",
-        "        gained.counts.update(names_of(queue, stored.counts))\n",
+        "        gained.counts.update(names_of(row.queue, row.counts))\n",
         "",
     ),
     _bug(

@@ -219,8 +219,8 @@ COMMANDS = (
         (
             Edit(
                 "forge_jobs/storage/sql/history/series.py",
-                "if place.at == FOREVER and place.queue not in known:",
-                "if False:",
+                "if place.length == length and (place.at != FOREVER or place.queue in known)",
+                "if place.length == length",
             ),
         ),
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, Table, insert, text
 from sqlalchemy.sql.base import Executable
-from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.dml import Insert, ReturningInsert
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.ids import new_job_id
@@ -171,8 +171,7 @@ class Tx:
         return rows
 
     def put(self, statement: HotStatement, rows: Sequence[Mapping[str, object]]) -> None:
-        """Run a hot statement once for each of the rows, of which there are some, all of the same
-        columns."""
+        """Run a hot statement for each of the rows, at least one, all of the same columns."""
         self.execute(statement.core, rows)
 
     def count(self, queue: str, name: str, host_id: str = "", by: int = 1) -> None:
@@ -233,8 +232,7 @@ class Tx:
         return list(self._topics)
 
     def finish(self) -> list[tuple[str, int]]:
-        """Write the collected counts and signals. Return the raised topics with their sequence
-        numbers."""
+        """Write counts and signals. Return the raised topics with their sequence numbers."""
         if self.freed:
             self._write_freed()
         if self._counts:
@@ -295,8 +293,7 @@ class Flavor(Protocol):
         ...
 
     def inside(self, connection: Connection) -> AbstractContextManager[None]:
-        """Set what a script needs in a caller's transaction, and restore all settings after
-        success."""
+        """Set what a script needs in a caller's transaction. After success all is as before."""
         ...
 
     def borrow(self, connection: object) -> "AbstractAsyncContextManager[AsyncConnection] | None":
@@ -308,6 +305,10 @@ class Flavor(Protocol):
 
     def insert_ignore(self, table: Table) -> Insert:
         """Return an INSERT that drops rows which break a unique constraint."""
+        ...
+
+    def insert_held(self, table: Table, keys: Sequence[str]) -> ReturningInsert[Any]:
+        """Return an INSERT that locks an existing row, and returns the rows as they are stored."""
         ...
 
     def insert_add(self, table: Table, keys: Sequence[str], column: str) -> HotStatement:
@@ -379,8 +380,7 @@ class Flavor(Protocol):
         ...
 
     def refusal(self, error: Exception) -> str | None:
-        """Return in words what prevents a row's deletion. None when the error says something
-        else."""
+        """Return in words what prevents a row's deletion, None when the error is another."""
         ...
 
     def place(self, connection: Connection) -> Sequence[str]:

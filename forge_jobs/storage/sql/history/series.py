@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Table, bindparam, select, update
+from sqlalchemy import BigInteger, bindparam, select
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.series import (
@@ -39,39 +39,27 @@ from forge_jobs.storage.sql.base.history_tables import series_hours, series_minu
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.upserts import Records
 
 _TABLES = {MINUTE_US: series_minutes, HOUR_US: series_hours}
 
 
-class _Statements:
-    """The statements for one table."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        is_place = (
-            table.c.queue == bindparam("of"),
-            table.c.kind == bindparam("by"),
-            table.c.at == bindparam("begins", type_=BigInteger),
-        )
-        self.locked = select(table).where(*is_place).with_for_update(key_share=True)
-        self.put = (
-            update(table)
-            .where(*is_place)
-            .values({name: bindparam(f"new_{name}") for name in _COLUMNS})
-        )
-        self.of_queues = select(table).where(
-            one_of(table.c.queue, "names"),
-            table.c.kind == bindparam("by"),
-            table.c.at >= bindparam("since", type_=BigInteger),
-            table.c.at < bindparam("until", type_=BigInteger),
-        )
-
-
 _COLUMNS = ("counts", "delay", "processing", "total", "depth")
-_OF = {length: _Statements(table) for length, table in _TABLES.items()}
-_KINDS = select(series_hours.c.kind).where(
+_RECORDS = {
+    length: Records(table, ("queue", "kind", "at"), _COLUMNS) for length, table in _TABLES.items()
+}
+_OF_QUEUES = {
+    length: select(table).where(
+        one_of(table.c.queue, "names"),
+        table.c.kind == bindparam("by"),
+        table.c.at >= bindparam("since", type_=BigInteger),
+        table.c.at < bindparam("until", type_=BigInteger),
+    )
+    for length, table in _TABLES.items()
+}
+_KINDS = select(series_hours.c.queue, series_hours.c.kind).where(
     series_hours.c.at == bindparam("begins", type_=BigInteger),
-    series_hours.c.queue == bindparam("of"),
+    one_of(series_hours.c.queue, "names"),
     series_hours.c.kind != WHOLE,
 )
 
@@ -102,14 +90,16 @@ def _with_few_kinds(
     tx: Tx, samples: Sequence[FlowSample], hour_of: Callable[[FlowSample], int]
 ) -> list[FlowSample]:
     """Return the samples, those of too many kinds of a queue in an hour as of all other kinds."""
-    known: dict[tuple[str, int], set[str]] = {}
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    for sample in samples:
+        names[hour_of(sample)].add(sample.queue)
+    known: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    for hour, of_hour in names.items():
+        for queue, kind in tx.execute(_KINDS, {"names": sorted(of_hour), "begins": hour}):
+            known[queue, hour].add(kind)
     found: list[FlowSample] = []
     for sample in samples:
-        hour = hour_of(sample)
-        kinds = known.get((sample.queue, hour))
-        if kinds is None:
-            rows = tx.execute(_KINDS, {"of": sample.queue, "begins": hour}).scalars()
-            kinds = known[sample.queue, hour] = set(rows)
+        kinds = known[sample.queue, hour_of(sample)]
         is_one_more = sample.kind not in kinds and len(kinds - {OTHER_KINDS}) >= MOST_KINDS
         kind = OTHER_KINDS if is_one_more else sample.kind
         kinds.add(kind)
@@ -134,17 +124,26 @@ def add(tx: Tx, gains: Gains) -> None:
     """
     with_total = {place.queue for place in gains if place.at == FOREVER}
     known = set(tx.execute(_KNOWN, {"names": sorted(with_total)}).scalars()) if with_total else ()
-    for place, gained in sorted(gains.items(), key=lambda each: each[0]):
-        if place.at == FOREVER and place.queue not in known:
-            continue
-        of = _OF[place.length]
-        row = {"queue": place.queue, "kind": place.kind, "at": place.at, **_columns(Record())}
-        tx.execute(tx.flavor.insert_ignore(of.table), row)
-        key = {"of": place.queue, "by": place.kind, "begins": place.at}
-        stored = _record(tx.execute(of.locked, key).one())
-        stored.add(gained)
-        changed = {f"new_{name}": value for name, value in _columns(stored).items()}
-        tx.execute(of.put, {**key, **changed})
+    for length, records in _RECORDS.items():
+        of_length = {
+            (place.queue, place.kind, place.at): gained
+            for place, gained in sorted(gains.items(), key=lambda each: each[0])
+            if place.length == length and (place.at != FOREVER or place.queue in known)
+        }
+        empty = _columns(Record())
+        stored = records.held(
+            tx,
+            [{"queue": queue, "kind": kind, "at": at, **empty} for queue, kind, at in of_length],
+        )
+        records.put(
+            tx, [(row, _added(row, of_length[row.queue, row.kind, row.at])) for row in stored]
+        )
+
+
+def _added(row: Any, gained: Record) -> dict[str, Any]:
+    record = _record(row)
+    record.add(gained)
+    return _columns(record)
 
 
 def _columns(record: Record) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def read_many(tx: Tx, asked: Sequence[SeriesAsked]) -> list[list[SeriesStep]]:
     found: defaultdict[tuple[Range, str], dict[int, Record]] = defaultdict(dict)
     for span, names in ranges_of(asked).items():
         key = {"by": span.kind, "since": span.since, "until": span.until, "names": sorted(names)}
-        for row in tx.execute(_OF[span.length].of_queues, key):
+        for row in tx.execute(_OF_QUEUES[span.length], key):
             found[span, row.queue][row.at] = _record(row)
     return many_of(found, asked)
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, text
 
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
@@ -20,10 +20,12 @@ from forge_jobs.model.metrics import HOUR, Histogram, LatencySample, MetricBucke
 from forge_jobs.storage.salvage import Fields, counts_of, names_of, salvaged_event, tally
 from forge_jobs.storage.sql.base.tables import counters, events, gauges, hours, latencies, pod_hours
 from forge_jobs.storage.sql.base.transaction import MINUTE_US, Tx
+from forge_jobs.storage.sql.base.upserts import Records
 from forge_jobs.storage.sql.history.series import add_counts
 
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 _LATENCY_KEY = ("queue", "minute", "host_id")
+_Minute = tuple[str, int, str]
 
 _UNFOLDED = (
     select(*(counters.c[name] for name in _COUNTER_KEY), counters.c.count.label("amount"))
@@ -40,15 +42,7 @@ _UNFOLDED_LATENCIES = (
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True)
 )
-_LATENCY_LOCKED = (
-    select(latencies.c.processing, latencies.c.total)
-    .where(
-        latencies.c.queue == bindparam("of"),
-        latencies.c.minute == bindparam("at"),
-        latencies.c.host_id == bindparam("by"),
-    )
-    .with_for_update(key_share=True)
-)
+_LATENCIES = Records(latencies, _LATENCY_KEY, ("processing", "total"))
 
 
 # -- timeline ----------------------------------------------------------------------------------
@@ -101,40 +95,24 @@ def _event(row: Row[Any]) -> TimelineEvent:
 
 def add_latencies(tx: Tx, host_id: HostId, samples: Sequence[LatencySample]) -> None:
     """Add one pod's histograms to their minutes."""
-    for sample in sorted(samples, key=lambda sample: (sample.queue, sample.minute)):
-        _add_latency(
-            tx,
-            (sample.queue, to_us(sample.minute), host_id),
-            sample.processing.counts,
-            sample.total.counts,
-        )
+    sums: defaultdict[_Minute, _Sums] = defaultdict(_Sums)
+    for sample in samples:
+        minute = sums[sample.queue, to_us(sample.minute), host_id]
+        minute.processing.update(sample.processing.counts)
+        minute.total.update(sample.total.counts)
+    _add_latencies(tx, sums)
 
 
-def _add_latency(
-    tx: Tx,
-    key: tuple[str, int, str],
-    processing: Mapping[int, int],
-    total: Mapping[int, int],
-) -> None:
-    queue, minute, host_id = key
-    row = {"queue": queue, "minute": minute, "host_id": host_id}
-    empty = {**row, "processing": "{}", "total": "{}"}
-    tx.execute(tx.flavor.insert_ignore(latencies), empty)
-    stored = tx.execute(_LATENCY_LOCKED, {"of": queue, "at": minute, "by": host_id}).one()
-    tx.execute(
-        update(latencies)
-        .where(*(latencies.c[name] == value for name, value in row.items()))
-        .values(
-            processing=_added(queue, stored.processing, processing),
-            total=_added(queue, stored.total, total),
-        )
-    )
-
-
-def _added(queue: str, stored: str, more: Mapping[int, int]) -> str:
-    together = Counter(counts_of(queue, stored))
-    together.update(more)
-    return msgspec.json.encode(dict(together)).decode()
+def _add_latencies(tx: Tx, sums: Mapping[_Minute, "_Sums"]) -> None:
+    made = [
+        {**dict(zip(_LATENCY_KEY, key, strict=True)), "processing": "{}", "total": "{}"}
+        for key in sorted(sums)
+    ]
+    changed = []
+    for row in _LATENCIES.held(tx, made):
+        gained = sums[row.queue, row.minute, row.host_id]
+        changed.append((row, gained.durations(row)))
+    _LATENCIES.put(tx, changed)
 
 
 # -- metrics -----------------------------------------------------------------------------------
@@ -208,10 +186,10 @@ def _fold_latencies(tx: Tx, closed: int, limit: int) -> int:
     if limit <= 0:
         return 0
     rows = tx.execute(_UNFOLDED_LATENCIES, {"closed": closed, "at_most": limit}).all()
-    for row in sorted(rows, key=lambda row: (row.queue, row.minute)):
-        key = (row.queue, row.minute, "")
-        processing, total = (counts_of(row.queue, each) for each in (row.processing, row.total))
-        _add_latency(tx, key, processing, total)
+    sums: defaultdict[_Minute, _Sums] = defaultdict(_Sums)
+    for row in rows:
+        sums[row.queue, row.minute, ""].add_durations(row)
+    _add_latencies(tx, sums)
     delete_keys(tx, latencies, _LATENCY_KEY, rows)
     return len(rows)
 
@@ -235,11 +213,7 @@ _FOLDED = {
     .with_for_update(skip_locked=True)
     for table in (counters, latencies, gauges)
 }
-_LOCKED = (
-    select(hours)
-    .where(hours.c.queue == bindparam("of"), hours.c.hour == bindparam("at"))
-    .with_for_update(key_share=True)
-)
+_HOURS = Records(hours, ("queue", "hour"), ("counts", "processing", "total"))
 _OF_QUEUE = (
     select(hours)
     .where(
@@ -258,6 +232,16 @@ class _Sums:
     counts: Counter[str] = field(default_factory=Counter[str])
     processing: Counter[int] = field(default_factory=Counter[int])
     total: Counter[int] = field(default_factory=Counter[int])
+
+    def add_durations(self, row: Row[Any]) -> None:
+        """Add the histograms of a stored row."""
+        self.processing.update(counts_of(row.queue, row.processing))
+        self.total.update(counts_of(row.queue, row.total))
+
+    def durations(self, row: Row[Any]) -> dict[str, str]:
+        """Return the columns of a stored row with the gain."""
+        self.add_durations(row)
+        return {"processing": _json(self.processing), "total": _json(self.total)}
 
 
 # -- folding -----------------------------------------------------------------------------------
@@ -285,9 +269,7 @@ def fold_latencies(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
     rows = _rows(tx, latencies.name, since, before, size)
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for row in rows:
-        hour = sums[row.queue, hour_of(row.minute)]
-        hour.processing.update(counts_of(row.queue, row.processing))
-        hour.total.update(counts_of(row.queue, row.total))
+        sums[row.queue, hour_of(row.minute)].add_durations(row)
     _add(tx, sums)
     delete_keys(tx, latencies, [part.name for part in latencies.primary_key], rows)
     return rows
@@ -317,22 +299,14 @@ def _rows(tx: Tx, table: str, since: int, before: int, size: int) -> Sequence[An
 
 
 def _add(tx: Tx, sums: Mapping[tuple[str, int], _Sums]) -> None:
-    for (queue, hour), gained in sorted(sums.items(), key=lambda each: each[0]):
-        empty = {"queue": queue, "hour": hour, "counts": "{}", "processing": "{}", "total": "{}"}
-        tx.execute(tx.flavor.insert_ignore(hours), empty)
-        stored = tx.execute(_LOCKED, {"of": queue, "at": hour}).one()
-        gained.counts.update(names_of(queue, stored.counts))
-        gained.processing.update(counts_of(queue, stored.processing))
-        gained.total.update(counts_of(queue, stored.total))
-        tx.execute(
-            update(hours)
-            .where(hours.c.queue == queue, hours.c.hour == hour)
-            .values(
-                counts=_json(gained.counts),
-                processing=_json(gained.processing),
-                total=_json(gained.total),
-            )
-        )
+    empty = {"counts": "{}", "processing": "{}", "total": "{}"}
+    made = [{"queue": queue, "hour": hour, **empty} for queue, hour in sorted(sums)]
+    changed = []
+    for row in _HOURS.held(tx, made):
+        gained = sums[row.queue, row.hour]
+        gained.counts.update(names_of(row.queue, row.counts))
+        changed.append((row, {"counts": _json(gained.counts), **gained.durations(row)}))
+    _HOURS.put(tx, changed)
 
 
 def _json(counts: Mapping[Any, int]) -> str:

@@ -1,0 +1,123 @@
+"""Pods write what they count of their runs in few calls, however many queues there are.
+
+A record is of a queue or a kind. The one of the whole store is written by every pod, and all others
+wait while one of them holds the record.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample
+from forge_jobs.model.retention import Kept
+from forge_jobs.model.series import Depth, FlowSample
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import forget, url_of
+from tests.support.factories import KIND, cleaned_up, new_job, register
+
+pytestmark = pytest.mark.anyio
+
+QUEUES = [f"tenant-{number:03}" for number in range(200)]
+ONE_RUN = Histogram({1: 1})
+MOST = 40
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Storage]:
+    async with await open_storage(await url_of(request.param, tmp_path), clock=clock) as opened:
+        await opened.jobs.enqueue([new_job(queue=name) for name in QUEUES])
+        yield opened
+    await forget(request.param, tmp_path)
+
+
+@contextmanager
+def calls() -> Iterator[list[str]]:
+    """The calls of the database, each with however many rows."""
+    made: list[str] = []
+
+    def note(_c: object, _k: object, text: str, *_: Any) -> None:
+        made.append(text)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield made
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+async def test_flows_of_many_queues_are_written_in_few_calls(
+    store: Storage, clock: ManualClock
+) -> None:
+    minute = clock.now().replace(second=0, microsecond=0)
+    flows = [
+        FlowSample(
+            queue=name,
+            kind=KIND,
+            minute=minute,
+            counts={"succeeded": 1},
+            delay=ONE_RUN,
+            processing=ONE_RUN,
+            total=ONE_RUN,
+        )
+        for name in QUEUES
+    ]
+    for times in (1, 2):
+        with calls() as made:
+            assert not await store.jobs.add_flows(flows)
+        assert 0 < len(made) < MOST, made
+        [step] = await store.jobs.series(minute, minute + MINUTE, queue=QUEUES[-1])
+        assert step.total == Histogram({1: times})
+        assert {each.counts["succeeded"] for each in await store.jobs.flow_totals()} == {times}
+
+
+async def test_depths_of_many_queues_are_written_in_few_calls(
+    store: Storage, clock: ManualClock
+) -> None:
+    with calls() as made:
+        await store.jobs.record_depths(
+            {name: Depth(due=1, running=0, granted=0, max_workers=1) for name in QUEUES}
+        )
+    assert 0 < len(made) < MOST, made
+    minute = clock.now().replace(second=0, microsecond=0)
+    [step] = await store.jobs.series(minute, minute + MINUTE, queue=QUEUES[-1])
+    assert step.depth is not None
+
+
+async def test_durations_of_many_queues_are_written_rolled_up_and_folded_in_few_calls(
+    store: Storage, clock: ManualClock
+) -> None:
+    lease = await register(store, lease_for=timedelta(days=60))
+    minute = clock.now().replace(second=0, microsecond=0)
+    taken = [
+        LatencySample(queue=name, minute=minute, processing=ONE_RUN, total=ONE_RUN)
+        for name in QUEUES
+    ]
+    for _ in range(2):
+        with calls() as made:
+            await store.jobs.add_latencies(lease.host_id, taken)
+        assert 0 < len(made) < MOST, made
+    clock.advance(timedelta(minutes=5))
+    with calls() as made:
+        while await store.jobs.roll_up(1_000):
+            pass
+    assert 0 < len(made) < 3 * MOST, made
+    clock.advance(timedelta(days=2))
+    with calls() as made:
+        await cleaned_up(store, kept=Kept(minutes=timedelta(days=1)))
+    [hour] = await store.jobs.metrics(QUEUES[-1], minute - HOUR, clock.now())
+    assert hour.processing == Histogram({1: 2})
+    assert 0 < len(made) < 3 * MOST, made
