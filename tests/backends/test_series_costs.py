@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample
 from forge_jobs.model.retention import Kept
 from forge_jobs.model.series import Depth, FlowSample
@@ -82,6 +83,33 @@ async def test_flows_of_many_queues_are_written_in_few_calls(
         [step] = await store.jobs.series(minute, minute + MINUTE, queue=QUEUES[-1])
         assert step.total == Histogram({1: times})
         assert {each.counts["succeeded"] for each in await store.jobs.flow_totals()} == {times}
+
+
+async def test_failures_of_many_queues_are_written_in_few_calls(
+    store: Storage, clock: ManualClock
+) -> None:
+    failures = [
+        FailureSample(
+            queue=name,
+            kind=KIND,
+            minute=clock.now().replace(second=0, microsecond=0),
+            group=f"{number:016x}",
+            type="OSError",
+            message="the host is away",
+            retried=1,
+            first_at=clock.now(),
+            last_at=clock.now(),
+        )
+        for number, name in enumerate(QUEUES)
+    ]
+    for times in (1, 2):
+        with calls() as made:
+            assert not await store.jobs.add_failures(failures)
+        assert 0 < len(made) < MOST, made
+        until = clock.now() + MINUTE
+        found = await store.jobs.error_groups(until - HOUR, until, limit=len(QUEUES))
+        assert len(found.groups) == len(QUEUES)
+        assert {each.retried for each in found.groups} == {times}
 
 
 async def test_depths_of_many_queues_are_written_in_few_calls(

@@ -75,14 +75,14 @@ HISTORY_BUGS = (
     _bug(
         "a queue has one group too many",
         _SQL,
-        ".scalar_one() >= MOST_GROUPS:",
-        ".scalar_one() > MOST_GROUPS:",
+        "numbers[failed.queue] < MOST_GROUPS",
+        "numbers[failed.queue] <= MOST_GROUPS",
     ),
     _bug(
         "a late sample moves the last failure back",
         _SQL,
-        '"new_last_at": max(read.number("last_at"), failed.last_at),',
-        '"new_last_at": failed.last_at,',
+        "max(last_at, failed.last_at)",
+        "failed.last_at",
     ),
     _bug(
         "a page repeats its last group",

@@ -1,11 +1,11 @@
 """Groups of failures: written from what pods have met, read page by page."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, bindparam, func, literal, select, tuple_, update
+from sqlalchemy import BigInteger, Row, bindparam, func, literal, select, tuple_
 
 from forge_jobs.model.failures import (
     MOST_GROUPS,
@@ -29,32 +29,21 @@ from forge_jobs.storage.sql.base.history_tables import error_groups, error_hours
 from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.upserts import Records
 
-_IS_GROUP = (
-    error_groups.c.queue == bindparam("of"),
-    error_groups.c.id == bindparam("group"),
+_GROUPS = Records(error_groups, ("queue", "id"), ("first_at", "last_at", "versions", "jobs"))
+_COUNTS = Records(error_hours, ("id", "queue", "hour"), ("counts",))
+_GROUP = select(error_groups).where(
+    error_groups.c.queue == bindparam("of"), error_groups.c.id == bindparam("group")
 )
-_IS_HOUR = (
-    error_hours.c.id == bindparam("group"),
-    error_hours.c.queue == bindparam("of"),
-    error_hours.c.hour == bindparam("at"),
+_KNOWN = select(error_groups.c.queue, error_groups.c.id).where(
+    one_of(error_groups.c.queue, "names"), one_of(error_groups.c.id, "ids")
 )
-_GROUP = select(error_groups).where(*_IS_GROUP)
-_LOCKED = _GROUP.with_for_update(key_share=True)
-_OF_QUEUE = error_groups.c.queue == bindparam("of")
-_NUMBER = select(func.count()).select_from(error_groups).where(_OF_QUEUE)
-_CHANGE = (
-    update(error_groups)
-    .where(*_IS_GROUP)
-    .values(
-        first_at=bindparam("new_first_at"),
-        last_at=bindparam("new_last_at"),
-        versions=bindparam("new_versions"),
-        jobs=bindparam("new_jobs"),
-    )
+_NUMBERS = (
+    select(error_groups.c.queue, func.count())
+    .where(one_of(error_groups.c.queue, "names"))
+    .group_by(error_groups.c.queue)
 )
-_HOUR_LOCKED = select(error_hours.c.counts).where(*_IS_HOUR).with_for_update(key_share=True)
-_COUNT = update(error_hours).where(*_IS_HOUR).values(counts=bindparam("new_counts"))
 _HOURS = select(error_hours).where(
     one_of(error_hours.c.id, "ids"),
     error_hours.c.hour >= bindparam("since", type_=BigInteger),
@@ -67,36 +56,59 @@ _NONE: list[str] = []
 
 def add_failures(tx: Tx, samples: Sequence[FailureSample]) -> None:
     """See ``JobStore.add_failures``."""
-    for failed in merged(samples):
-        group = _group_for(tx, failed)
-        for hour, numbers in sorted(failed.hours.items()):
-            _count(tx, group, failed.queue, hour, numbers)
+    of_group: defaultdict[tuple[str, str], list[Failed]] = defaultdict(list)
+    counts: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
+    for failed in _with_few_groups(tx, merged(samples)):
+        of_group[failed.queue, failed.group].append(failed)
+        for hour, numbers in failed.hours.items():
+            counts[failed.queue, failed.group, hour].update(numbers)
+    stored = _GROUPS.held(tx, [_row(of_group[key][0]) for key in sorted(of_group)])
+    _GROUPS.put(tx, [(row, _added(row, of_group[row.queue, row.id])) for row in stored])
+    made = [
+        {"id": group, "queue": queue, "hour": hour, "counts": "{}"}
+        for queue, group, hour in sorted(counts)
+    ]
+    changed = []
+    for row in _COUNTS.held(tx, made):
+        together = Counter(counts_of(row.queue, row.counts))
+        together.update(counts[row.queue, row.id, row.hour])
+        changed.append((row, {"counts": _json(dict(together))}))
+    _COUNTS.put(tx, changed)
 
 
-def _group_for(tx: Tx, failed: Failed) -> str:
-    """Add to the group of the failures, or to the group of all others. Return the group's id."""
-    key = {"of": failed.queue, "group": failed.group}
-    stored = tx.execute(_LOCKED, key).one_or_none()
-    if stored is None:
-        if tx.execute(_NUMBER, {"of": failed.queue}).scalar_one() >= MOST_GROUPS:
-            failed = msgspec.structs.replace(failed, group=OTHER, kind="", type="", message="")
-        key["group"] = failed.group
-        tx.execute(tx.flavor.insert_ignore(error_groups), _row(failed))
-        stored = tx.execute(_LOCKED, key).one()
-    read = Fields({**stored._mapping})
-    tx.execute(
-        _CHANGE,
-        {
-            **key,
-            "new_first_at": min(read.number("first_at", failed.first_at), failed.first_at),
-            "new_last_at": max(read.number("last_at"), failed.last_at),
-            "new_versions": _json(
-                newest_versions(read.read("versions", _decode, _NONE), failed.versions)
-            ),
-            "new_jobs": _json(newest_jobs(read.read("jobs", _decode, _NONE), failed.jobs)),
-        },
-    )
-    return failed.group
+def _with_few_groups(tx: Tx, failures: Sequence[Failed]) -> Iterator[Failed]:
+    """Return the failures, those of too many groups of a queue as of the group of all others."""
+    names, ids = ({each.queue for each in failures}, {each.group for each in failures})
+    known = {(*row,) for row in tx.execute(_KNOWN, {"names": sorted(names), "ids": sorted(ids)})}
+    new = {each.queue for each in failures if (each.queue, each.group) not in known}
+    numbers: Counter[str] = Counter()
+    for queue, number in tx.execute(_NUMBERS, {"names": sorted(new)}) if new else ():
+        numbers[queue] = number
+    for failed in failures:
+        if (failed.queue, failed.group) in known:
+            yield failed
+        elif numbers[failed.queue] < MOST_GROUPS:
+            known.add((failed.queue, failed.group))
+            numbers[failed.queue] += 1
+            yield failed
+        else:
+            yield msgspec.structs.replace(failed, group=OTHER, kind="", type="", message="")
+
+
+def _added(row: Row[Any], failures: Sequence[Failed]) -> dict[str, Any]:
+    read = Fields({**row._mapping})
+    first_at, last_at = read.number("first_at", failures[0].first_at), read.number("last_at")
+    versions, jobs = read.read("versions", _decode, _NONE), read.read("jobs", _decode, _NONE)
+    for failed in failures:
+        first_at, last_at = min(first_at, failed.first_at), max(last_at, failed.last_at)
+        versions = newest_versions(versions, failed.versions)
+        jobs = newest_jobs(jobs, failed.jobs)
+    return {
+        "first_at": first_at,
+        "last_at": last_at,
+        "versions": _json(versions),
+        "jobs": _json(jobs),
+    }
 
 
 def _row(failed: Failed) -> dict[str, Any]:
@@ -111,15 +123,6 @@ def _row(failed: Failed) -> dict[str, Any]:
         "versions": "[]",
         "jobs": "[]",
     }
-
-
-def _count(tx: Tx, group: str, queue: str, hour: int, numbers: Mapping[int, int]) -> None:
-    row = {"id": group, "queue": queue, "hour": hour, "counts": "{}"}
-    tx.execute(tx.flavor.insert_ignore(error_hours), row)
-    key = {"group": group, "of": queue, "at": hour}
-    together = Counter(counts_of(queue, tx.execute(_HOUR_LOCKED, key).scalar_one()))
-    together.update(numbers)
-    tx.execute(_COUNT, {**key, "new_counts": _json(dict(together))})
 
 
 def _json(value: object) -> str:
