@@ -2,6 +2,7 @@
 
 from tests.meta.bugs import Bug, Edit
 
+_LATER = "forge_jobs/clients/outbox/later.py"
 _TESTS = "tests/runtime/test_outbox.py::test_"
 _PAIR = "[sqlite-to-redis]"
 
@@ -19,6 +20,16 @@ def _of_records(name: str, old: str, new: str, test: str) -> Bug:
 def _of_relay(name: str, old: str, new: str, test: str) -> Bug:
     edit = Edit("forge_jobs/clients/outbox/relay.py", old, new)
     return _bug(f"outbox relay: {name}", test, edit)
+
+
+def _of_later(name: str, old: str, new: str, test: str) -> Bug:
+    return _bug(f"outbox relay: {name}", test, Edit(_LATER, old, new))
+
+
+def _of_order(name: str, old: str, new: str, test: str) -> Bug:
+    tests = (f"tests/runtime/test_outbox_order.py::test_{test}",)
+    backend = "sqlite-to-redis" if test.endswith(_PAIR) else "sqlite"
+    return Bug(f"outbox relay: {name}", tests, (Edit(_LATER, old, new),), backend)
 
 
 def _of_loop(name: str, old: str, new: str, test: str) -> Bug:
@@ -61,25 +72,25 @@ OUTBOX_BUGS = (
     ),
     _of_relay(
         "records stay",
-        "        await self._records.forget([each.number for each in part])\n",
+        "        await self._records.forget(numbers)\n",
         "",
         _COMMITS,
     ),
     _of_relay(
         "a refusal of an unknown reason sets aside",
-        "        if not _may_be_one(error):\n",
+        "        if not isinstance(error, CONCERNS_ALL):\n",
         "        if True:\n",
         _REFUSES,
     ),
     _of_relay(
         "everything refused goes on one by one",
-        "if self._in_a_row >= (_LOCKED_ALONE if is_locked else _REFUSED_ALONE):",
+        "if self._in_a_row >= (_REFUSED_ALONE if is_refused else _LOCKED_ALONE):",
         "if self._in_a_row >= 1_000:",
         _REFUSES,
     ),
     _of_relay(
         "a job after one that is put off is set aside",
-        "if self._comes_after_one_put_off(record):",
+        "if later.has_parent_of(record):",
         "if False:",
         f"jobs_after_one_that_is_put_off_are_put_off_with_it{_PAIR}",
     ),
@@ -89,13 +100,13 @@ OUTBOX_BUGS = (
         (
             Edit(
                 "forge_jobs/clients/outbox/relay.py",
-                "            if self._is_early(record):\n",
+                "            if later.is_early(record):\n",
                 "            if False:\n",
             ),
         ),
         "sqlite",
     ),
-    _of_relay(
+    _of_later(
         "a job after one that never comes is sent again for good",
         "return record.age < _EARLY and (",
         "return (",
@@ -106,9 +117,45 @@ OUTBOX_BUGS = (
         (f"{_TESTS}a_key_that_a_caller_has_locked_delays_no_other_job",),
         (
             Edit("forge_jobs/clients/outbox/relay.py", "_LOCKED_ALONE = 20", "_LOCKED_ALONE = 2"),
-            Edit("forge_jobs/clients/outbox/relay.py", "if _key_of(each) in keys:", "if False:"),
+            Edit(_LATER, "keys += _unique_key_of(record)", "pass"),
         ),
         "sqlite",
+    ),
+    _of_order(
+        "jobs of a locked sequence change places",
+        "keys = _line_of(record)\n        if isinstance(error, Locked)",
+        "keys: list[Key] = []\n        if isinstance(error, Locked)",
+        "a_sequence_that_a_caller_has_locked_delays_no_other_and_keeps_its_order",
+    ),
+    _of_order(
+        "a job overtakes one of its sequence that waits for a unique key",
+        "self._keep(each, until, 0, _line_of(each))",
+        "self._keep(each, until, 0, ())",
+        f"a_sequence_waits_for_its_job_that_waits_for_a_unique_key{_PAIR}",
+    ),
+    Bug(
+        "outbox relay: a silent part of a cluster stops all",
+        ("tests/backends/redis/test_silent_outbox.py",),
+        (
+            Edit(
+                "forge_jobs/clients/outbox/relay.py",
+                "if not self._there.is_parted or not isinstance(error, Unavailable):",
+                "if True:",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "outbox relay: strikes that cannot be read stop the healthy queues",
+        ("tests/backends/redis/test_silent_outbox.py",),
+        (
+            Edit(
+                "forge_jobs/clients/outbox/judging.py",
+                "if is_away and not (self._there.is_parted and isinstance(error, Unavailable)):",
+                "if is_away:",
+            ),
+        ),
+        "redis",
     ),
     _of_relay(
         "halves change places",

@@ -7,14 +7,14 @@ from msgspec import structs
 
 from forge_jobs.clients.strikes import READ_EVERY, are_struck
 from forge_jobs.clock import Clock
-from forge_jobs.errors import CONCERNS_ALL, StorageError, StorageRefused
+from forge_jobs.errors import CONCERNS_ALL, StorageError, StorageRefused, Unavailable
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.strikes import struck_by
 from forge_jobs.policy.strikes import Judge
 from forge_jobs.privacy.encryption import Encryption, Part, decrypted
 from forge_jobs.privacy.secrets import ORIGIN
 from forge_jobs.reports import reporter
-from forge_jobs.storage.protocols.config import ConfigStore
+from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
 
@@ -25,11 +25,12 @@ class OutboxJudge:
     Reads the strikes every 10 seconds at most, and once more before a job is held or cancelled: by
     what the store says now, never by a strike that has been lifted.
 
+    :param there: the destination
     :param encryption: of the outbox, so that encrypted payloads are judged in plain text
     """
 
-    def __init__(self, config: ConfigStore, encryption: Encryption | None, clock: Clock) -> None:
-        self._config = config
+    def __init__(self, there: Storage, encryption: Encryption | None, clock: Clock) -> None:
+        self._there = there
         self._encryption = encryption
         self._clock = clock
         self._known = Judge()
@@ -53,11 +54,13 @@ class OutboxJudge:
 
     async def _read(self) -> None:
         try:
-            self._known = Judge(await self._config.strikes())
+            self._known = Judge(await self._there.config.strikes())
         except StorageError as error:
-            if isinstance(error, CONCERNS_ALL) and not isinstance(error, StorageRefused):
+            is_away = isinstance(error, CONCERNS_ALL) and not isinstance(error, StorageRefused)
+            if is_away and not (self._there.is_parted and isinstance(error, Unavailable)):
                 raise
-            # This role may not read of strikes. Pods judge the jobs.
+            # This role may not read of strikes, or the part with these is silent, and others take
+            # jobs. Pods judge them.
             logger.debug("the strikes of the destination cannot be read: %s", error)
             self._known = Judge()
         self._due_at = self._clock.elapsed() + READ_EVERY.total_seconds()

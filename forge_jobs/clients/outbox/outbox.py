@@ -95,8 +95,8 @@ class Outbox:
             self._records, there, handlers=handlers, router=router, encryption=encryption
         )
         clock = clock or SystemClock()
-        judge = OutboxJudge(there.config, self.writer.encryption, clock)
-        self._relay = OutboxRelay(self._records, there.jobs, judge, self._name, clock)
+        judge = OutboxJudge(there, self.writer.encryption, clock)
+        self._relay = OutboxRelay(self._records, there, judge, self._name, clock)
 
     async def enqueue(
         self,
