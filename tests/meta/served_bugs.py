@@ -108,4 +108,18 @@ SERVED_BUGS: tuple[Bug, ...] = (
         "await declare(plan, storage)",
         "emptied_store.py::test_an_old_pod_that_was_away_leaves_the_word_to_a_younger_one",
     ),
+    in_runtime(
+        "start: any declaration of a queue counts as this one",
+        "pod/startup",
+        "of_code.get(each.name) == declared.get(each.name)",
+        "each.name in of_code",
+        "many_queues_declared.py::test_a_pod_of_many_queues_declares_what_is_missing_or_different",
+    ),
+    in_runtime(
+        "start: any limit of the name counts as declared",
+        "pod/startup",
+        "if not each.unreadable\n        and",
+        "if True or",
+        "many_queues_declared.py::test_a_pod_of_many_queues_declares_a_new_number",
+    ),
 )
