@@ -174,7 +174,8 @@ async def declare(plan: RuntimePlan, storage: Storage, *, known: "Known | None" 
         if scope not in known.rate_limits:
             await storage.config.ensure_rate_limit(scope, limit)
     if schedules := [each for each in plan.schedules if each.name not in known.schedules]:
-        await ensure_schedules(storage.cron, schedules)
+        parts = [schedules[first::_AT_ONCE] for first in range(min(_AT_ONCE, len(schedules)))]
+        await all_of([ensure_schedules(storage.cron, part) for part in parts])
     documents = published(plan.handlers)
     if kinds := {each: documents[each] for each in documents if each not in known.kinds}:
         await storage.procs.publish_kinds(kinds)
