@@ -1,5 +1,7 @@
 """The output of commands: JSON documents, tables, and remarks."""
 
+import json
+import os
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -30,9 +32,23 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def can_draw() -> bool:
+    """True when stdout is a terminal that can place text."""
+    return is_terminal() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
 def emit_json(value: object) -> None:
     """Print one JSON document, on one line."""
-    click.echo(document(value).decode())
+    click.echo(json_line(value))
+
+
+def json_line(value: object) -> str:
+    """Return a JSON document. On a terminal escapes stand for characters that could steer it."""
+    text = document(value).decode()
+    if not is_terminal() or (text.isascii() and text.isprintable()):
+        return text
+    # All of them are within texts, where an escape means the same.
+    return "".join(json.dumps(each)[1:-1] if _is_unprintable(each) else each for each in text)
 
 
 def talk(text: str) -> None:

@@ -144,7 +144,9 @@ async def test_keys_go_about_and_capitals_act_after_a_yes(  # noqa: PLR0915 - on
 
 @pytest.mark.daily("2-0")
 @pytest.mark.anyio
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGQUIT, 131)]
+)
 async def test_a_signal_puts_the_terminal_back_in_order(
     number: signal.Signals, code: int, forge: CommandLine
 ) -> None:
@@ -156,6 +158,14 @@ async def test_a_signal_puts_the_terminal_back_in_order(
         assert "\x1b[?1049l" in top.raw  # the other screen is left
         assert (before, top.echoes) == (False, True)
         assert "Traceback" not in top.text
+
+
+@pytest.mark.anyio
+async def test_a_terminal_that_cannot_place_text_gets_plain_lines(forge: CommandLine) -> None:
+    with in_terminal("top", FORGE_STORAGE_URL=forge.url, TERM="dumb") as top:
+        assert await top.ends() == 0
+        assert "Nothing is wrong." in top.text
+        assert "\x1b" not in top.raw
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from forge_jobs.cli.options import DURATION, INSTANT, deployment_options, json_option, with_operator
-from forge_jobs.cli.output import emit_json, emit_table
+from forge_jobs.cli.output import emit_json, emit_table, printable
 from forge_jobs.config import Deployment
 from forge_jobs.operating.metrics.latencies import shown
 from forge_jobs.operating.metrics.series import StepView
@@ -82,7 +82,8 @@ def history(
         return
     _emit(found.steps)
     for each in found.actions:
-        click.echo(f"{instant(each.at)}  {each.actor}: {each.verb}  {each.reason}".rstrip())
+        said = f"{instant(each.at)}  {each.actor}: {each.verb}  {each.reason}"
+        click.echo(printable(said).rstrip())
 
 
 def _emit(steps: Iterable[StepView]) -> None:

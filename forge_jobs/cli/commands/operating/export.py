@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 from forge_jobs.cli.commands.terminal.signals import until_signal
 from forge_jobs.cli.failures import describe
 from forge_jobs.cli.options import deployment_options, with_operator
-from forge_jobs.cli.output import talk
+from forge_jobs.cli.output import json_line, talk
 from forge_jobs.cli.selection import Which, filter_options, settled
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput, Unavailable
@@ -89,9 +90,10 @@ class _Sheet(AbstractContextManager["_Sheet"]):
             fix = "name a file in a folder that can be written"
             raise InvalidInput("output", f"cannot be written: {error.strerror}", fix) from None
 
-    def put(self, lines: bytes) -> None:
+    def put(self, jobs: Iterable[object]) -> None:
         """Write whole lines. What was written is there when the process is killed."""
-        self._file.write(lines)
+        of = document if self._output is not None else lambda job: json_line(job).encode()
+        self._file.write(b"".join(of(job) + b"\n" for job in jobs))
         self._file.flush()
 
     def finish(self) -> None:
@@ -126,7 +128,7 @@ class _Export:
                     f"the server of queues {', '.join(page.silent[:5])} does not answer; an export "
                     "without their jobs would look whole"
                 )
-            sheet.put(b"".join(document(job) + b"\n" for job in page.jobs))
+            sheet.put(page.jobs)
             self.lines += len(page.jobs)
             if page.cursor is None:
                 return

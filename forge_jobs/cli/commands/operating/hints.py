@@ -3,7 +3,7 @@
 import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_operator
-from forge_jobs.cli.output import emit_json
+from forge_jobs.cli.output import emit_json, is_terminal, printable
 from forge_jobs.config import Deployment
 from forge_jobs.operating.jobs.hints import MOST_HINTS
 
@@ -20,4 +20,5 @@ def hints(deployment: Deployment, line: str, limit: int, as_json: bool) -> None:
         emit_json(found)
         return
     for word in found.words:
-        click.echo(found.start + word)
+        text = found.start + word
+        click.echo(printable(text) if is_terminal() else text)

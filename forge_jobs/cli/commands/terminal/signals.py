@@ -10,7 +10,7 @@ _OF_A_SHELL = 128
 async def until_signal(
     work: Callable[[], Awaitable[None]], *, at_once: Callable[[], None] = lambda: None
 ) -> int:
-    """Run ``work`` to the end, or until SIGINT, SIGTERM or SIGHUP.
+    """Run ``work`` to the end, or until SIGINT, SIGTERM, SIGHUP or SIGQUIT.
 
     :param at_once: called when the signal comes. What the work waits for may take long to end
     :returns: 0, or the exit code that stands for the signal: 130 for Ctrl-C
@@ -22,7 +22,7 @@ async def until_signal(
 
         async def listen(*, task_status: "anyio.abc.TaskStatus[None]") -> None:
             nonlocal code
-            wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
             with anyio.open_signal_receiver(*wanted) as received:
                 task_status.started()
                 async for number in received:

@@ -7,7 +7,7 @@ import click
 
 from forge_jobs.cli.commands.terminal.screen.reading import Reading
 from forge_jobs.cli.options import DURATION, deployment_options, json_option, with_operator
-from forge_jobs.cli.output import emit_json, emit_table, is_terminal, printable
+from forge_jobs.cli.output import can_draw, emit_json, emit_table, printable
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.operating.operator import Operator
@@ -36,7 +36,7 @@ def top(deployment: Deployment, every: timedelta, once: bool, as_json: bool) -> 
     """
     if every < _AT_MOST_EVERY:
         raise InvalidInput("every", "is less than 1 s", "give 1s or more")
-    if as_json or once or not is_terminal():
+    if as_json or once or not can_draw():
         reading = with_operator(deployment, _read)
         if as_json:
             emit_json(reading)
