@@ -1,6 +1,7 @@
 """Logging of a worker process: lines for people, or JSON objects, on stderr."""
 
 import logging
+import re
 import sys
 from typing import Any
 
@@ -15,6 +16,26 @@ from forge_jobs.operating.documents import plain
 _DRIVERS = ("aiosqlite", "asyncio", "asyncpg", "redis", "sqlalchemy")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but for tabs and ends of lines, and those that change the order of letters."""
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as a line for people.
+
+    What jobs bring, as names and errors, cannot steer a terminal. Lines of the program's own
+    loggers stay as they are, colours too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if not record.name.startswith("forge_jobs"):
+            return text
+        return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -34,7 +55,9 @@ class JsonFormatter(logging.Formatter):
             key: _text(item) if isinstance(item, str) else item
             for key, item in (extra | entry).items()
         }
-        return msgspec.json.encode(fields, enc_hook=str).decode()
+        text = msgspec.json.encode(fields, enc_hook=str).decode()
+        # All of them are within texts, where an escape means the same.
+        return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _text(text: str) -> str:
@@ -55,7 +78,7 @@ def configure_logging(deployment: Deployment) -> None:
     if deployment.log_format == "json":
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(TextFormatter())
     logging.basicConfig(level=deployment.log, handlers=[handler])
     for name in _DRIVERS:
         # Who debugs jobs drowns in the statements of a driver. A program's own choice stays.

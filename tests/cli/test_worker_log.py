@@ -37,6 +37,12 @@ async def long(ctx: JobContext, path: str) -> None:
         ctx.log.info("x" * 1000)
     Path(path).write_text("done")
 
+@handlers.job("mail.odd", max_attempts=1)
+async def odd(ctx: JobContext, text: str) -> None:
+    ctx.log.warning("got %s", text)
+    logging.getLogger("shop").warning("\\x1b[31mred\\x1b[0m")
+    raise ValueError(text)
+
 @handlers.job("debug")
 async def debug() -> None:
     logging.getLogger("shop").debug("a line of the program")
@@ -94,7 +100,7 @@ def test_the_start_the_jobs_and_their_own_lines_are_told(
 
     assert re.search(r"pod worker-a \(\w{26}\) on sqlite jobs\.db", said)
     assert "serves mail (2 at a time in the cluster), other (7 at a time in the cluster) " in said
-    assert "with 4 kinds: debug, mail.long, mail.lost, mail.receipt\n" in said
+    assert "with 5 kinds: debug, mail.long, mail.lost, mail.odd, mail.receipt\n" in said
     assert f"receipt of order 7 goes out [mail.receipt, job {job_id}, attempt 1]\n" in said
     assert re.search(rf"INFO .*: mail.receipt done after .* \(job {job_id}, attempt 1 of 5\)", said)
 
@@ -157,6 +163,26 @@ def test_a_json_line_holds_the_failure_whatever_its_text_is(forge: CommandLine, 
     [failure] = [each for each in entries if each["level"] == "ERROR"]
     assert (failure["kind"], failure["error_type"]) == ("mail.lost", "ValueError")
     assert "in lost" in failure["traceback"]
+
+
+def test_what_a_job_brings_does_not_steer_a_terminal(forge: CommandLine, work: Work) -> None:
+    payload = r'{"text": "a\u001b]0;x\u0007b\u009b2Jc\u202ed\ne\tf"}'
+    options = ("--queue", "mail", "--max-attempts", "1", "--payload", payload)
+    forge("enqueue", "mail.odd", *options)
+
+    said = work()
+
+    escaped = r"a\x1b]0;x\x07b\x9b2Jc\u202ed"
+    assert f"got {escaped}\ne\tf [mail.odd" in said
+    assert f"ValueError: {escaped}\ne\tf\n" in said
+    # A line of the program's own is as the program wrote that line.
+    assert "WARNING shop: \x1b[31mred\x1b[0m\n" in said
+    assert not {"\x07", "\x9b", "\u202e"} & set(said)
+    forge("enqueue", "mail.odd", *options)
+    said = work(FORGE_LOG_FORMAT="json")
+    assert not {"\x07", "\x9b", "\u202e"} & set(said)
+    entries = [msgspec.json.decode(line) for line in said.splitlines()]
+    assert any("b\x9b2Jc\u202ed\ne" in each["message"] for each in entries)
 
 
 def test_a_log_that_nobody_reads_holds_up_no_job(
