@@ -3,8 +3,9 @@
 import pytest
 
 from forge_jobs.errors import Unavailable
-from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.opening import open_migrator, open_storage
 from tests.support.ports import free_ports
+from tests.support.silent import mute
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +37,15 @@ async def test_who_cannot_be_reached_is_said(url: str, named: str) -> None:
 
     assert str(refused.value).startswith(named.format(port=port) + " be reached")
     assert "secret-word" not in f"{refused.value} {refused.value!r}"
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "redis"])
+async def test_a_silent_server_is_said_to_be_silent_for_as_long_as_the_call_waited(
+    scheme: str,
+) -> None:
+    with mute() as port:
+        url = f"{scheme}://127.0.0.1:{port}/0?timeout=0.5"
+        # A migration may wait for an hour, and an attempt to connect may not.
+        for call in (open_storage(url), open_migrator(url).status()):
+            with pytest.raises(Unavailable, match=r"gave no answer within 0\.5 s"):
+                await call

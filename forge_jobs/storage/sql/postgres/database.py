@@ -169,7 +169,7 @@ class PostgresDatabase:
         topics_of: Callable[[list[Any]], Sequence[str]],
         told: _ToldWithCommit | None,
     ) -> list[Any] | None:
-        timeout = self.options.timeout
+        timeout, began = self.options.timeout, _elapsed()
         given = {**values, "clock": self.flavor.set_time()}
         rows = None
         try:
@@ -198,7 +198,7 @@ class PostgresDatabase:
                     if not may_help:
                         raise
         except TimeoutError:
-            raise await self._silent() from None
+            raise await self._silent(began) from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
         if told is not None:
@@ -217,12 +217,12 @@ class PostgresDatabase:
             self.announcer.refused()
             self._wake_waiters([told.topic])
 
-    async def _silent(self) -> Unavailable:
+    async def _silent(self, began: float) -> Unavailable:
+        # An attempt to connect may be given up long before the call.
+        waited = min(self.options.timeout, round(_elapsed() - began, 1))
         # Idle connections may be silent too, which no call would have noticed.
         await self._connections.forget_idle()
-        return Unavailable(
-            f"{self.options.server} gave no answer within {self.options.timeout:g} s"
-        )
+        return Unavailable(f"{self.options.server} gave no answer within {waited:g} s")
 
     async def _explained(self, error: Exception) -> StorageError:
         """Return the error to raise in place of a driver's."""
@@ -306,7 +306,7 @@ class PostgresDatabase:
             async with asyncio.timeout(timeout + _MORE_S):
                 result, tx = await self._repeated(script, begin, deadline)
         except TimeoutError:
-            raise await self._silent() from None
+            raise await self._silent(deadline - timeout) from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
         self._wake_waiters(tx.topics)
