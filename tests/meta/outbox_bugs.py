@@ -108,9 +108,15 @@ OUTBOX_BUGS = (
     ),
     _of_later(
         "a job after one that never comes is sent again for good",
-        "return record.age < _EARLY and (",
-        "return (",
+        "if record.age >= _EARLY:",
+        "if record.age >= 1_000 * _EARLY:",
         f"a_job_after_one_that_never_comes_is_set_aside_in_a_minute{_PAIR}",
+    ),
+    _of_later(
+        "a clock that was set back lengthens the minute",
+        "return self._clock.elapsed() - kept.since < _EARLY.total_seconds()",
+        "return True",
+        f"a_clock_that_was_set_back_lengthens_that_minute_by_nothing{_PAIR}",
     ),
     Bug(
         "outbox relay: records of one locked key delay all others",

@@ -266,7 +266,7 @@ async def test_a_job_after_one_that_is_not_committed_yet_waits_for_the_commit(
             for relayed in (1, 0):
                 report = await outbox.relay_once()
                 assert (report.relayed, report.set_aside) == (relayed, 0)
-                clock.advance(60)
+                clock.advance(20)
         assert "tried again with growing pauses" in caplog.text
         assert (await outbox.relay_once()).relayed == 2
         assert await pair.stored() == sorted([first.job_id, *later])
@@ -278,12 +278,26 @@ async def test_a_job_after_one_that_never_comes_is_set_aside_in_a_minute(pair: P
     [plain] = some(1)
     [lost, _] = await pair.write([plain.options(after=[new_job_id()]), plain])
     assert await outbox.relay_once() == OutboxReport(1, 0)
-    clock.advance(60)
+    clock.advance(20)
     await a_minute_later(pair)
     assert await outbox.relay_once() == OutboxReport(0, 1)
     [record] = await outbox.records()
     assert record.job_id == lost
     assert record.problem.startswith("NotFound: ")
+
+
+async def test_a_clock_that_was_set_back_lengthens_that_minute_by_nothing(pair: Pair) -> None:
+    clock = ManualClock()
+    outbox = pair.outbox(clock=clock)
+    [plain] = some(1)
+    await pair.write([plain.options(after=[new_job_id()])])
+    ahead = "UPDATE forge_outbox SET written_at = written_at + 32400000000 RETURNING id"
+    await query(pair.here_url, ahead)
+    assert await outbox.relay_once() == OutboxReport(0, 0)
+    clock.advance(59)
+    assert await outbox.relay_once() == OutboxReport(0, 0)
+    clock.advance(60)
+    assert await outbox.relay_once() == OutboxReport(0, 1)
 
 
 async def test_of_many_jobs_after_ones_that_never_come_few_are_sent_again(pair: Pair) -> None:

@@ -33,12 +33,14 @@ off, the others are."""
 class _PutOff(Struct, frozen=True):
     """A record that is to be sent again.
 
-    :param due_at: by the clock of this program
+    :param since: by the clock of this program, when the record was put off first
+    :param due_at: by the same clock
     :param times: that the record was put off, without those for another record
     :param keys: later records with one of these wait for this one
     :param is_early: the job comes after one that is not known yet
     """
 
+    since: float
     due_at: float
     times: int
     job_id: JobId
@@ -128,8 +130,12 @@ class Later:
 
     def is_early(self, record: OutboxJob) -> bool:
         """Return whether the job that the record comes after may be committed in a moment."""
-        others = sum(each.is_early for each in self._records.values())
-        return record.age < _EARLY and (record.number in self._records or others < _MOST_EARLY)
+        if record.age >= _EARLY:
+            return False
+        if (kept := self._records.get(record.number)) is None:
+            return sum(each.is_early for each in self._records.values()) < _MOST_EARLY
+        # The clock of the database may have been set back, and then the record is young for long.
+        return self._clock.elapsed() - kept.since < _EARLY.total_seconds()
 
     def _again(self, record: OutboxJob, keys: Collection[Key], is_early: bool) -> int:
         before = self._records.get(record.number)
@@ -146,7 +152,9 @@ class Later:
         is_early: bool = False,
     ) -> None:
         job_id = JobId("") if record.job is None else record.job.id
-        kept = _PutOff(due_at, times, job_id, keys, is_early)
+        before = self._records.get(record.number)
+        since = self._clock.elapsed() if before is None else before.since
+        kept = _PutOff(since, due_at, times, job_id, keys, is_early)
         self._records[record.number] = kept
         self._numbers[job_id] = record.number
         self._hold(record.number, kept)
