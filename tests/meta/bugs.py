@@ -433,8 +433,8 @@ FLEET = [
         "an allocation written over a newer one",
         "allocations",
         "fleet/allocations",
-        "if queue is None or number_or(queue.allocation_version, 0) != change.version:",
-        "if queue is None:",
+        "        and number_or(queue.allocation_version, 0) == change.version\n",
+        "",
     ),
     _bug(
         "a grant that sinks under the pod",

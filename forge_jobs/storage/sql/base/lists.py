@@ -76,11 +76,12 @@ def pairs_among(first: ColumnElement[Any], second: ColumnElement[Any], parameter
 
 T = TypeVar("T")
 
-_PORTION = 1000
+PORTION = 1000
+"""So many values a list of a statement has at most."""
 
 
 def portions(values: Iterable[T]) -> Iterator[Sequence[T]]:
     """Split the values into lists that are short enough for one ``IN (...)``."""
     iterator = iter(values)
-    while portion := list(islice(iterator, _PORTION)):
+    while portion := list(islice(iterator, PORTION)):
         yield portion

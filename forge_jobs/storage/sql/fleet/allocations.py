@@ -30,7 +30,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.lists import one_of, portions
+from forge_jobs.storage.sql.base.lists import PORTION, one_of, portions
 from forge_jobs.storage.sql.base.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import workers_of
@@ -56,9 +56,9 @@ _LIVE_SLOTS = select(
         pods.c.lease_until > _NOW,
     ),
 )
-_LIVE_SLOTS_OF = _LIVE_SLOTS.where(slots.c.queue == bindparam("of"))
-_QUEUE = select(queues.c.max_workers, queues.c.allocation_version).where(
-    queues.c.name == bindparam("of")
+_LIVE_SLOTS_OF = _LIVE_SLOTS.where(one_of(slots.c.queue, "names"))
+_OF_NAMES = select(queues.c.name, queues.c.max_workers, queues.c.allocation_version).where(
+    one_of(queues.c.name, "names")
 )
 _LOCK_QUEUES = (
     select(queues.c.name)
@@ -77,23 +77,23 @@ _LOCK_LAPSED = (
     select(pods.c.host_id)
     .where(
         pods.c.lease_until <= _NOW,
-        pods.c.host_id.in_(select(slots.c.host_id).where(slots.c.queue == bindparam("of"))),
+        pods.c.host_id.in_(select(slots.c.host_id).where(one_of(slots.c.queue, "names"))),
     )
     .order_by(pods.c.host_id)
     .with_for_update(key_share=True)
 )
-_DELETE_VOID = delete(slots).where(slots.c.queue == bindparam("of"), ~_is_live)
+_DELETE_VOID = delete(slots).where(one_of(slots.c.queue, "names"), ~_is_live)
 _WRITE_SLOTS = update(slots).where(
     slots.c.queue == bindparam("of"), slots.c.host_id == bindparam("by")
 )
+_OWN = select(slots.c.queue, slots.c.granted).where(
+    one_of(slots.c.queue, "names"),
+    slots.c.host_id == bindparam("by"),
+    slots.c.epoch == bindparam("at_epoch"),
+)
 _LOWER = (
     update(slots)
-    .where(
-        slots.c.queue == bindparam("of"),
-        slots.c.host_id == bindparam("by"),
-        slots.c.epoch == bindparam("at_epoch"),
-        slots.c.granted > bindparam("most"),
-    )
+    .where(slots.c.queue == bindparam("of"), slots.c.host_id == bindparam("by"))
     .values(granted=bindparam("most"))
 )
 
@@ -169,34 +169,57 @@ def _number_of_slots(stored: object) -> int:
 def allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
     """Write targets and raise grants, see ``ProcStore.allocate``."""
     lock_queues(tx, (change.queue for change in changes))
-    return [_allocate_one(tx, change) for change in changes]
+    verdicts: list[bool] = []
+    left = [*changes]
+    while left:
+        some = _of_different_queues(left)
+        verdicts += _allocate(tx, some)
+        del left[: len(some)]
+    return verdicts
 
 
-def _allocate_one(tx: Tx, change: AllocationChange) -> bool:
-    queue = tx.execute(_QUEUE, {"of": change.queue}).first()
-    if queue is None or number_or(queue.allocation_version, 0) != change.version:
-        return False
-    tx.execute(_LOCK_LAPSED, {"of": change.queue, "now": tx.now}).all()
-    stored = {
-        row.host_id: slots_of(row)
-        for row in tx.execute(_LIVE_SLOTS_OF, {"of": change.queue, "now": tx.now})
-    }
-    if not _is_allowed(stored, change.slots, workers_of(queue.max_workers)):
-        return False
-    changed = {host: wish for host, wish in change.slots.items() if wish != stored[host]}
-    if changed:
+def _of_different_queues(changes: Sequence[AllocationChange]) -> list[AllocationChange]:
+    """Return the first changes up to one of a queue that another has changed."""
+    found: dict[str, AllocationChange] = {}
+    for change in changes[:PORTION]:
+        if change.queue in found:
+            break
+        found[change.queue] = change
+    return [*found.values()]
+
+
+def _allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
+    """Write changes of different queues, however many by as many statements as one."""
+    names = [change.queue for change in changes]
+    found = {row.name: row for row in tx.execute(_OF_NAMES, {"names": names})}
+    tx.execute(_LOCK_LAPSED, {"names": names, "now": tx.now}).all()
+    stored: defaultdict[str, dict[HostId, Slots]] = defaultdict(dict)
+    for row in tx.execute(_LIVE_SLOTS_OF, {"names": names, "now": tx.now}):
+        stored[row.queue][row.host_id] = slots_of(row)
+    verdicts = [_may_write(found.get(each.queue), each, stored[each.queue]) for each in changes]
+    written: list[dict[str, Any]] = [
+        {"of": each.queue, "by": host, "target": wish.target, "granted": wish.grant}
+        for each, is_allowed in zip(changes, verdicts, strict=True)
+        if is_allowed
+        for host, wish in sorted(each.slots.items())
+        if wish != stored[each.queue][host]
+    ]
+    if written:
+        changed = sorted({each["of"] for each in written})
         # First, so that the grants in the table never add up to more than the maximum.
-        tx.execute(_DELETE_VOID, {"of": change.queue, "now": tx.now})
-        tx.execute(
-            _WRITE_SLOTS,
-            [
-                {"of": change.queue, "by": host, "target": wish.target, "granted": wish.grant}
-                for host, wish in sorted(changed.items())
-            ],
-        )
-        move_versions(tx, [change.queue])
+        tx.execute(_DELETE_VOID, {"names": changed, "now": tx.now})
+        tx.execute(_WRITE_SLOTS, written)
+        move_versions(tx, changed)
         tx.wake_beats()
-    return True
+    return verdicts
+
+
+def _may_write(queue: Any, change: AllocationChange, stored: Mapping[HostId, Slots]) -> bool:
+    return (
+        queue is not None
+        and number_or(queue.allocation_version, 0) == change.version
+        and _is_allowed(stored, change.slots, workers_of(queue.max_workers))
+    )
 
 
 def _is_allowed(
@@ -215,14 +238,15 @@ def _is_allowed(
 def lower_grants(tx: Tx, lease: PodLease, grants: Mapping[str, int]) -> None:
     """Lower a pod's own grants, see ``ProcStore.lower_grants``."""
     lock_queues(tx, grants)
-    sunk = [
-        queue
-        for queue, most in sorted(grants.items())
-        if tx.execute(
-            _LOWER,
-            {"of": queue, "by": lease.host_id, "at_epoch": lease.epoch, "most": most},
-        ).rowcount
-    ]
+    sunk: list[dict[str, Any]] = []
+    for names in portions(sorted(grants)):
+        own = {"names": names, "by": lease.host_id, "at_epoch": lease.epoch}
+        sunk += [
+            {"of": row.queue, "by": lease.host_id, "most": grants[row.queue]}
+            for row in tx.execute(_OWN, own)
+            if number_or(row.granted, 0) > grants[row.queue]
+        ]
     if sunk:
-        move_versions(tx, sunk)
+        tx.execute(_LOWER, sunk)
+        move_versions(tx, (each["of"] for each in sunk))
         tx.wake_fleet()

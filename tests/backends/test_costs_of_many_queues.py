@@ -1,7 +1,7 @@
-"""Pods write what they count of their runs in few calls, however many queues there are.
+"""Few calls of the database write what pods have for each of their queues, however many.
 
-A record is of a queue or a kind. The one of the whole store is written by every pod, and all others
-wait while one of them holds the record.
+While one pod writes its counts, others wait for the record of the whole store. While the leader
+grants slots, no pod of these queues comes or goes.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +16,7 @@ from sqlalchemy import Engine, event
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.failures import FailureSample
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample
+from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.retention import Kept
 from forge_jobs.model.series import Depth, FlowSample
 from forge_jobs.storage.opening import open_storage
@@ -110,6 +111,23 @@ async def test_failures_of_many_queues_are_written_in_few_calls(
         found = await store.jobs.error_groups(until - HOUR, until, limit=len(QUEUES))
         assert len(found.groups) == len(QUEUES)
         assert {each.retried for each in found.groups} == {times}
+
+
+async def test_slots_of_many_queues_are_granted_and_lowered_in_few_calls(store: Storage) -> None:
+    lease = await register(store, queues=tuple(QUEUES))
+    one = {lease.host_id: Slots(target=1, grant=1)}
+    changes = [
+        AllocationChange(queue=each.queue, version=each.version, slots=one)
+        for each in await store.procs.allocations()
+    ]
+    with calls() as made:
+        assert await store.procs.allocate(changes) == [True] * len(QUEUES)
+        await store.procs.lower_grants(lease, dict.fromkeys(QUEUES, 0))
+    assert 0 < len(made) < MOST, made
+    grants = {
+        slots.grant for each in await store.procs.allocations() for slots in each.pods.values()
+    }
+    assert grants == {0}
 
 
 async def test_depths_of_many_queues_are_written_in_few_calls(
