@@ -12,6 +12,9 @@ R = TypeVar("R")
 S = TypeVar("S")
 Script = Callable[[Tx], R]
 
+KNOWN_FOR_S = 60.0
+"""Then a program looks again whether queues have rows: one that it knew may have been deleted."""
+
 
 class Database(Protocol):
     """The connections of one bundle, for one event loop."""

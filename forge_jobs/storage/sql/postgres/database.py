@@ -30,6 +30,7 @@ from forge_jobs.outages import Pauses
 from forge_jobs.storage.listening import Waiters
 from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.base.database import Script
+from forge_jobs.storage.sql.base.database import KNOWN_FOR_S
 from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Overtaken, Tx
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
@@ -83,6 +84,7 @@ class PostgresDatabase:
         self._begin_impatiently = begin_write(options, MOMENT_S)
         self._begin_read = begin_read(options)
         self._known_queues: set[str] = set()
+        self._known_until = 0.0
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -255,7 +257,13 @@ class PostgresDatabase:
 
     def knows(self, queues: set[str]) -> bool:
         """Return whether every one of the queues is sure to have a row."""
+        self._forget_queues(_elapsed())
         return queues <= self._known_queues
+
+    def _forget_queues(self, now: float) -> None:
+        if now >= self._known_until:
+            self._known_queues.clear()
+            self._known_until = now + KNOWN_FOR_S
 
     def _wake_waiters(self, topics: Sequence[str]) -> None:
         """Wake waiters after a commit, those of this process at once."""
@@ -301,12 +309,14 @@ class PostgresDatabase:
 
     async def _limited(self, script: Script[R], begin: str) -> tuple[R, Tx]:
         timeout = self.options.timeout
-        deadline = _elapsed() + timeout
+        began = _elapsed()
+        deadline = began + timeout
+        self._forget_queues(began)
         try:
             async with asyncio.timeout(timeout + _MORE_S):
                 result, tx = await self._repeated(script, begin, deadline)
         except TimeoutError:
-            raise await self._silent(deadline - timeout) from None
+            raise await self._silent(began) from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
         self._wake_waiters(tx.topics)

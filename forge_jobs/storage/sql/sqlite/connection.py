@@ -20,6 +20,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.reports import defer_reports, reporter
+from forge_jobs.storage.sql.base.database import KNOWN_FOR_S
 from forge_jobs.storage.sql.base.transaction import Flavor, Tx
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, is_not_utf8, translate
 from forge_jobs.storage.sql.sqlite.open_file import OpenFile
@@ -113,6 +114,7 @@ class SqliteConnection:
         self._read_only = read_only
         self._part = "" if read_only else new_job_id()
         self._known_queues: set[str] = set()
+        self._known_until = 0.0
         self._raw: sqlite3.Connection = driver._conn
         self._file: OpenFile | None = None
         self._syncing: Syncing | None = None
@@ -308,8 +310,12 @@ class SqliteConnection:
             self.on_signals(signals)
 
     def _check_time(self, deadline: float) -> None:
-        if _elapsed() >= deadline:
+        now = _elapsed()
+        if now >= deadline:
             raise Unavailable(f"the database file was busy for {self._timeout:g} s")
+        if now >= self._known_until:
+            self._known_queues.clear()
+            self._known_until = now + KNOWN_FOR_S
 
     @property
     def problem(self) -> str:
