@@ -111,8 +111,8 @@ class QueueRuntime:
         :param queues: name -> the ``max_workers`` of the whole cluster, or all settings. None as
             for ``names``. What an operator has set in the store wins. Settings given to
             :meth:`ensure_queue` hold where no number and no settings are given here
-        :raises InvalidInput: a name or a number is wrong
-        :raises ConfigError: the runtime has been started
+        :raises InvalidInput: a name is wrong
+        :raises ConfigError: a number is wrong, or the runtime has been started
         """
         self._refuse_once_started("with_queues")
         fix = 'give names one by one, as with_queues("gh", slack=2) or with_queues(*names)'
@@ -137,8 +137,8 @@ class QueueRuntime:
             ``[ab]`` for one of some: ``with_patterns("tenant-*")``. The first that matches counts
         :param settings: glob -> as in :meth:`with_queues`, for each queue that appears:
             ``with_patterns(**{"tenant-*": 4})``
-        :raises InvalidInput: a pattern or a number is wrong
-        :raises ConfigError: the runtime has been started
+        :raises InvalidInput: a pattern is wrong
+        :raises ConfigError: a number is wrong, or the runtime has been started
         """
         self._refuse_once_started("with_patterns")
         fix = """give globs one by one, as with_patterns("a-*", **{"b-*": 4})"""

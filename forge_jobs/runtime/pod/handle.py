@@ -110,8 +110,8 @@ class QueueHandle:
 
         :param settings: the ``max_workers`` of the whole fleet, or all settings. None: those of the
             store, else the defaults
-        :raises InvalidInput: a wrong name or number
-        :raises ConfigError: wrong settings, or the pod stops
+        :raises InvalidInput: a wrong name
+        :raises ConfigError: a wrong number, wrong settings, or the pod stops
         :raises Unavailable: the store did not take the settings, and nothing has changed
         """
         await self._pod.served.add(name, queue_settings(name, settings))

@@ -72,7 +72,7 @@ class ConfigStore(Protocol):
 
         Counters and events of the queue stay until their retention ends. An enqueue, a pod or a
         schedule that names the queue later creates the queue again with default settings. So does a
-        call that was under way, or a program that enqueued there in the last minute: then ``queues``
+        call that was under way, or a program that enqueued there within a minute: then ``queues``
         may leave the queue out until the next sweep, while its jobs run all the same.
 
         :raises NotFound: no such queue

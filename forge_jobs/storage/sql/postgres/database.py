@@ -29,8 +29,7 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.outages import Pauses
 from forge_jobs.storage.listening import Waiters
 from forge_jobs.storage.protocols import StoreHealth
-from forge_jobs.storage.sql.base.database import Script
-from forge_jobs.storage.sql.base.database import KNOWN_FOR_S
+from forge_jobs.storage.sql.base.database import KNOWN_FOR_S, Script
 from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Overtaken, Tx
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
