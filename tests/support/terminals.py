@@ -80,6 +80,12 @@ class Program:
         """Return whether the terminal shows what is typed."""
         return bool(termios.tcgetattr(self._output)[3] & termios.ECHO)
 
+    def let_lines_be_edited(self) -> None:
+        """Set the terminal to lines with an echo, whatever the program has chosen."""
+        found = termios.tcgetattr(self._output)
+        found[3] |= termios.ECHO | termios.ICANON
+        termios.tcsetattr(self._output, termios.TCSANOW, found)
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)

@@ -161,6 +161,21 @@ async def test_a_signal_puts_the_terminal_back_in_order(
 
 
 @pytest.mark.anyio
+async def test_keys_work_again_behind_a_stop_by_the_shell(forge: CommandLine) -> None:
+    with in_terminal("top", FORGE_STORAGE_URL=forge.url) as top:
+        await top.frame_shows("Nothing is wrong.")
+        # As a shell does behind Ctrl-Z, for its own lines.
+        top.let_lines_be_edited()
+        assert top.echoes
+        top.forget()
+        top.send(signal.SIGCONT)
+        await top.frame_shows("Nothing is wrong.")
+        assert not top.echoes
+        top.press("q")
+        assert await top.ends() == 0
+
+
+@pytest.mark.anyio
 async def test_a_terminal_that_cannot_place_text_gets_plain_lines(forge: CommandLine) -> None:
     with in_terminal("top", FORGE_STORAGE_URL=forge.url, TERM="dumb") as top:
         assert await top.ends() == 0

@@ -56,14 +56,20 @@ def unseen_keys() -> Iterator[int | None]:
         yield None
         return
     import termios
-    import tty
 
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setcbreak(descriptor)
+        hide_keys(descriptor)
         yield descriptor
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def hide_keys(descriptor: int) -> None:
+    """Let keys of a terminal come at once and without an echo, from now on."""
+    import tty
+
+    tty.setcbreak(descriptor)
 
 
 async def pressed(descriptor: int) -> AsyncIterator[str]:

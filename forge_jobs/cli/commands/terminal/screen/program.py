@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from forge_jobs.cli.commands.terminal.screen.drawing import drawn
-from forge_jobs.cli.commands.terminal.screen.keys import pressed, unseen_keys
+from forge_jobs.cli.commands.terminal.screen.keys import hide_keys, pressed, unseen_keys
 from forge_jobs.cli.commands.terminal.screen.reading import Reader
 from forge_jobs.cli.commands.terminal.screen.view import Deed, JobPane, Verb, View
 from forge_jobs.cli.commands.terminal.signals import until_signal
@@ -56,7 +56,7 @@ class Top:
         async with anyio.create_task_group() as group:
             self._stop = group.cancel_scope.cancel
             group.start_soon(self._read_on)
-            group.start_soon(self._follow_size)
+            group.start_soon(self._follow_terminal, descriptor)
             if descriptor is not None:
                 group.start_soon(self._follow_keys, descriptor)
 
@@ -75,9 +75,12 @@ class Top:
             with anyio.move_on_after(max(self._every, took)):
                 await self._soon.wait()
 
-    async def _follow_size(self) -> None:
-        with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
-            async for _ in changes:
+    async def _follow_terminal(self, descriptor: int | None) -> None:
+        with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as changes:
+            async for number in changes:
+                if number == signal.SIGCONT and descriptor is not None:
+                    # Behind Ctrl-Z the shell has set the terminal for its own lines.
+                    hide_keys(descriptor)
                 self._draw()
 
     async def _follow_keys(self, descriptor: int) -> None:
