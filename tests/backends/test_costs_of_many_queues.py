@@ -1,4 +1,5 @@
-"""Few calls of the database write what pods have for each of their queues, however many.
+"""Few calls of the database write what pods have for each of their queues, however many, and jobs
+of one request.
 
 While one pod writes its counts, others wait for the record of the whole store. While the leader
 grants slots, no pod of these queues comes or goes.
@@ -15,6 +16,7 @@ from sqlalchemy import Engine, event
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.failures import FailureSample
+from forge_jobs.model.jobs import After, Line, Unique
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample
 from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.retention import Kept
@@ -111,6 +113,19 @@ async def test_failures_of_many_queues_are_written_in_few_calls(
         found = await store.jobs.error_groups(until - HOUR, until, limit=len(QUEUES))
         assert len(found.groups) == len(QUEUES)
         assert {each.retried for each in found.groups} == {times}
+
+
+@pytest.mark.parametrize("how", ["after", "sequence", "cooldown"])
+async def test_jobs_that_wait_for_others_are_stored_in_few_calls(store: Storage, how: str) -> None:
+    parents = [each.job_id for each in await store.jobs.enqueue([new_job() for _ in QUEUES])]
+    ways: dict[str, list[dict[str, Any]]] = {
+        "after": [{"after": (After(parent),)} for parent in parents],
+        "sequence": [{"sequence": Line("one after the other")} for _ in parents],
+        "cooldown": [{"unique": Unique(parent, mode="cooldown", window=60)} for parent in parents],
+    }
+    with calls() as made:
+        await store.jobs.enqueue([new_job(**fields) for fields in ways[how]])
+    assert 0 < len(made) < MOST, made
 
 
 async def test_slots_of_many_queues_are_granted_and_lowered_in_few_calls(store: Storage) -> None:

@@ -296,11 +296,8 @@ KEYS = [
         "a parent that has already ended is never told",
         "children",
         "jobs/enqueue",
-        '"link": TOLD if parent in ended else LIVE,\n                }\n'
-        "                for parent, on_failure in rules.items()\n            ],\n        )\n",
-        '"link": TOLD if parent in ended else LIVE,\n                }\n'
-        "                for parent, on_failure in rules.items()\n            ],\n        )\n"
-        "        ended = {}\n",
+        "    if parent in ended\n        ]\n",
+        "    if parent in ()\n        ]\n",
     ),
 ]
 

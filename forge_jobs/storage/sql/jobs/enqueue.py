@@ -162,9 +162,7 @@ class _Batch:
         if tx.flavor.insert_jobs(tx, rows) < len(rows):
             raise Overtaken
         self._keys.check_after(self._accepted)
-        for request in accepted:
-            if request.after:
-                self._store_edges(request, ended)
+        self._store_edges(accepted, ended)
         strike_new(tx, accepted)
         _wake(tx, accepted)
 
@@ -182,12 +180,15 @@ class _Batch:
                 parents[parent] = None
         return parents
 
-    def _store_edges(self, request: NewJob, ended: Mapping[str, JobStatus]) -> None:
-        rules: dict[str, str] = {}
-        for after in request.after:
-            parent, word = self._stands_for.get(after.job_id, after.job_id), str(after.on_failure)
-            is_named = word in LINE_RULES and parent in rules
-            rules[parent] = named_in_line(rules[parent]) if is_named else word
+    def _store_edges(self, accepted: Sequence[NewJob], ended: Mapping[str, JobStatus]) -> None:
+        """Store the edges of all requests by one statement, and the handovers by another."""
+        found = [
+            (request, parent, on_failure)
+            for request in accepted
+            for parent, on_failure in self._rules(request).items()
+        ]
+        if not found:
+            return
         self._tx.execute(
             _INSERT_EDGES,
             [
@@ -198,7 +199,7 @@ class _Batch:
                     "on_failure": on_failure,
                     "link": TOLD if parent in ended else LIVE,
                 }
-                for parent, on_failure in rules.items()
+                for request, parent, on_failure in found
             ],
         )
         news = [
@@ -209,12 +210,21 @@ class _Batch:
                 "parent_status": ended[parent].value,
                 "on_failure": on_failure,
             }
-            for parent, on_failure in rules.items()
+            for request, parent, on_failure in found
             if parent in ended
         ]
         if news:
             self._tx.execute(_INSERT_HANDOVERS, news)
             self._tx.wake_handover()
+
+    def _rules(self, request: NewJob) -> dict[str, str]:
+        """Return what a failure of each parent means."""
+        rules: dict[str, str] = {}
+        for after in request.after:
+            parent, word = self._stands_for.get(after.job_id, after.job_id), str(after.on_failure)
+            is_named = word in LINE_RULES and parent in rules
+            rules[parent] = named_in_line(rules[parent]) if is_named else word
+        return rules
 
 
 def new_rows(

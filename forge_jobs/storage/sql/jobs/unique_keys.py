@@ -42,6 +42,7 @@ from forge_jobs.storage.sql.jobs.endings import end_waiting
 from forge_jobs.storage.sql.progress.notes import forget_steps
 
 Key = tuple[str, str]
+_WINDOW = ("queue", "unique_key", "job_id", "opened_at", "ends_at")
 """A queue and a key."""
 
 _ACTIVE = frozenset({"blocked", "pending", "in_progress", "failed"})
@@ -300,8 +301,8 @@ class Keys:
         tx = self._tx
         if self._expired:
             end_waiting(tx, sorted(self._expired), Cause.EXPIRED)
-        for key in sorted(self._opened):
-            self._open(key, self._opened[key])
+        if self._opened:
+            self._open_windows()
         if self._changes:
             tx.execute(_REPLACE, [self._changes[each] for each in sorted(self._changes)])
             forget_steps(tx, self._begun)
@@ -309,20 +310,19 @@ class Keys:
             noted = sorted(self._noted, key=lambda one: str(one["request_id"]))
             tx.put(tx.flavor.insert_replace(replacements, ("request_id",)), noted)
 
-    def _open(self, key: Key, request: NewJob) -> None:
-        tx, unique = self._tx, request.unique
-        assert unique is not None
-        queue, name = key
-        over = {"of": queue, "with_key": name, "now": tx.now, "at": self._ahead.get(key)}
+    def _open_windows(self) -> None:
+        tx, windows = self._tx, []
+        for key, request in sorted(self._opened.items(), key=lambda each: each[0]):
+            assert request.unique is not None
+            ends_at = tx.now + duration_us(length(request.unique.window))
+            windows.append(dict(zip(_WINDOW, (*key, request.id, tx.now, ends_at), strict=True)))
+        over = [
+            {"of": queue, "with_key": key, "now": tx.now, "at": self._ahead.get((queue, key))}
+            for queue, key in sorted(self._opened)
+        ]
         tx.execute(_CLOSE_WINDOW, over)
-        window = {
-            "queue": queue,
-            "unique_key": name,
-            "job_id": request.id,
-            "opened_at": tx.now,
-            "ends_at": tx.now + duration_us(length(unique.window)),
-        }
-        if not tx.execute(tx.flavor.insert_ignore(unique_windows), window).rowcount:
+        insert = tx.flavor.insert_ignore(unique_windows).returning(unique_windows.c.unique_key)
+        if len(tx.execute(insert, windows).all()) < len(windows):
             raise Overtaken
 
     def check_after(self, accepted: Mapping[str, NewJob]) -> None:
