@@ -115,8 +115,8 @@ TOP = (
     _bug(
         "top: a new size is seen at the next read",
         "screen/program",
-        "            async for _ in changes:\n                self._draw()\n",
-        "            async for _ in changes:\n                self._every = 3_600\n",
+        "                    hide_keys(descriptor)\n                self._draw()\n",
+        "                    hide_keys(descriptor)\n                self._every = 3_600\n",
         "top.py::test_the_screen_follows_the_size_of_the_terminal",
     ),
     _bug(
