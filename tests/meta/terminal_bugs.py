@@ -120,6 +120,13 @@ TOP = (
         "top.py::test_the_screen_follows_the_size_of_the_terminal",
     ),
     _bug(
+        "top: keys stay as the shell has left them",
+        "screen/program",
+        "                    hide_keys(descriptor)\n",
+        "                    pass\n",
+        "top.py::test_keys_work_again_behind_a_stop_by_the_shell",
+    ),
+    _bug(
         "top: an outage ends the screen",
         "screen/program",
         "                self._view.away = str(error)\n",
