@@ -347,3 +347,21 @@ async def test_a_removed_last_job_is_not_waited_for(storage: Storage, lease: Pod
     assert await storage.jobs.parents([second]) == {}
     assert await order_of(storage, lease) == [second]
     await storage.jobs.delete(only(second))  # And no record stays.
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete"])
+@pytest.mark.parametrize("rule", ["cancel", "continue", "hold", "note"])
+async def test_a_named_parent_that_is_inherited_too_lets_no_job_overtake(
+    storage: Storage, lease: PodLease, verb: str, rule: str
+) -> None:
+    head, second = await in_line(storage, 2)
+    third = new_job(sequence=Line("k"), after=(After(head, rule),))  # type: ignore[arg-type]
+    await storage.jobs.enqueue([third])
+    [fourth] = await in_line(storage, 1)
+    [running] = await claim_due(storage, lease)
+    for each in (second, third.id):
+        await getattr(storage.jobs, verb)(only(each))
+        await tell(storage)
+    assert await claim_due(storage, lease) == []
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [fourth]

@@ -28,6 +28,18 @@ def _by_sql(name: str, old: str, new: str) -> Bug:
 
 SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
+        "an inherited edge to a named parent keeps the word of the request",
+        "sequences/lines",
+        "        for joins in _JOIN_LINE:\n",
+        "        for joins in ():\n",
+    ),
+    _redis(
+        "an inherited edge to a named parent keeps the word of the request",
+        "lib/jobs/children/inheriting",
+        "if state and not OF_SEQUENCES[of] then",
+        "if false then",
+    ),
+    _sql(
         "a requeued job runs at its old place",
         "sequences/returning",
         "            if next_one or last == job_id:\n",

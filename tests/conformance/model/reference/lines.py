@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from forge_jobs.model.edges import OF_SEQUENCES, EdgeState
+from forge_jobs.model.edges import OF_SEQUENCES, EdgeState, named_in_line
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus, NewJob
 from forge_jobs.model.transitions import Handover
@@ -51,7 +51,8 @@ def leave(world: World, job: ModelJob) -> None:
 def inherit(world: World, news: Handover) -> None:
     """Let a child wait for what the parent waited for, when that one ended without success."""
     parent = world.jobs.get(news.parent_id)
-    if parent is not None and news.on_failure in OF_SEQUENCES:
+    edge = world.jobs[news.child_id].edges[news.parent_id]
+    if parent is not None and edge.on_failure in OF_SEQUENCES:
         before = [each for each in _waited_for(parent) if each != news.child_id]
         _add_before(world, world.jobs[news.child_id], before)
 
@@ -62,6 +63,9 @@ def _add_before(world: World, child: ModelJob, parents: Iterable[JobId]) -> None
         parent, edge = world.jobs.get(parent_id), child.edges.get(parent_id)
         status = JobStatus.CANCELLED if parent is None else parent.status
         is_over = parent is None or status is JobStatus.DONE
+        if edge is not None and edge.on_failure not in OF_SEQUENCES:
+            # The request has named this parent, and now the edge is of the sequence too.
+            edge.on_failure = named_in_line(edge.on_failure)
         if edge is not None and (edge.state.waits or is_over):
             continue
         # A settled one opens again: the child had left its place behind the parent.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState
+from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState, named_in_line
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
@@ -74,6 +74,17 @@ _OPEN_AGAIN = (
     .values(state=EdgeState.OPEN.value, link=bindparam("to"))
     .returning(edges.c.on_failure)
 )
+
+_JOIN_LINE = [
+    update(table)
+    .where(
+        table.c.child_id == bindparam("child"),
+        table.c.parent_id == bindparam("parent"),
+        table.c.on_failure.not_in(OF_SEQUENCES),
+    )
+    .values(on_failure=table.c.on_failure + named_in_line(""))
+    for table in (edges, handovers)
+]
 
 
 def in_line(tx: Tx, requests: Sequence[NewJob]) -> list[NewJob]:
@@ -252,6 +263,10 @@ def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | Non
     pair = {"child_id": child_id, "parent_id": parent, "on_failure": on_failure}
     edge = {**pair, "child_queue": queue, "link": TOLD if has_ended else LIVE}
     is_open = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
+    if not is_open:
+        # The request may have named this parent, and from now on the edge is of the sequence too.
+        for joins in _JOIN_LINE:
+            tx.execute(joins, {"child": child_id, "parent": parent})
     if not is_open and found is not None and status is not JobStatus.DONE:
         # The child had come last, and so left its place behind this parent.
         again = {"child": child_id, "parent": parent, "to": edge["link"]}
