@@ -3,6 +3,7 @@
 from tests.meta.bugs import Bug, Edit
 
 _SUITE = "tests/conformance/test_rate_keys.py::test_"
+_LIMITER = "tests/runtime/test_rate_limits.py::test_"
 _RUNTIME = "tests/runtime/test_declared_rates.py::test_"
 _AHEAD = "tests/conformance/test_rates_ahead.py::test_"
 _PODS = "tests/runtime/test_tokens_ahead.py::test_"
@@ -94,9 +95,23 @@ RATE_BUGS = [
     _bug(
         "tokens: a caller goes on before its reserved tokens are there",
         "runtime/shared/rates/limiter",
-        "                    await self._pause(grant.retry_in)\n",
-        "                    pass\n",
+        "        await self._pause(length)\n",
+        "",
         "tests/runtime/test_rate_limits.py::test_waiting_sleeps_exactly_as_long_as_the_store_said",
+    ),
+    _bug(
+        "tokens: a caller uses reserved tokens however late",
+        "runtime/shared/rates/limiter",
+        "return over > LATEST_USE.total_seconds()",
+        "return False",
+        f"{_LIMITER}callers_of_a_frozen_process_use_no_tokens_of_that_time_at_once",
+    ),
+    _bug(
+        "tokens: a caller that is always late asks without an end",
+        "runtime/shared/rates/limiter",
+        " or late == _MOST_LATE:",
+        ":",
+        f"{_LIMITER}a_process_that_is_always_late_gets_its_tokens",
     ),
     _bug(
         "tokens: on Redis another size forgets what is reserved",

@@ -17,6 +17,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.set_back import LONGEST_TURN
 from tests.support.backends import BACKENDS
 from tests.support.factories import SECOND
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
@@ -225,6 +226,60 @@ async def test_callers_are_served_in_the_order_of_their_calls_over_all_pods(
         assert await pods[number % 2].acquire("slow", wait=60)
     assert not await pods[1].acquire("slow")
     assert waits == [6, 7, 8, 9, 10]
+
+
+async def test_callers_of_a_frozen_process_use_no_tokens_of_that_time_at_once(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    thaw, waiting = anyio.Event(), 0
+    used: list[float] = []
+
+    async def frozen(length: timedelta) -> None:
+        nonlocal waiting
+        waiting += 1
+        if not thaw.is_set():
+            await thaw.wait()
+        else:
+            # In the order of the times, as a clock would have it.
+            ends = manual_clock.elapsed() + length.total_seconds()
+            while manual_clock.elapsed() < ends:
+                await anyio.lowlevel.checkpoint()
+
+    await manual_storage.config.ensure_rate_limit("slow", RateLimit(1, per=1))
+    limiter = RateLimiter(manual_storage.config, clock=manual_clock, pause=frozen)
+    assert await limiter.acquire("slow")
+    began = manual_clock.elapsed()
+
+    async def acquire() -> None:
+        assert await limiter.acquire("slow", wait=60)
+        used.append(manual_clock.elapsed() - began)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(acquire)
+        await wait_until(lambda: waiting == 5, description="all have their tokens reserved")
+        manual_clock.advance(timedelta(seconds=12))
+        thaw.set()
+        await wait_until(lambda: waiting == 9, description="all but one wait anew")
+        for _ in range(4):
+            manual_clock.advance(timedelta(seconds=1))
+            await wait_until(
+                lambda: len(used) == manual_clock.elapsed() - began - 11, description="the next"
+            )
+    assert used == [12, 13, 14, 15, 16]
+
+
+async def test_a_process_that_is_always_late_gets_its_tokens(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    async def late(length: timedelta) -> None:
+        manual_clock.advance(length + timedelta(milliseconds=200))
+
+    await manual_storage.config.ensure_rate_limit("slow", RateLimit(1, per=10))
+    limiter = RateLimiter(manual_storage.config, clock=manual_clock, pause=late)
+    assert await limiter.acquire("slow")
+    for _ in range(3):
+        assert await limiter.acquire("slow", wait=60)
 
 
 async def test_a_caller_that_gives_up_delays_others_by_its_own_tokens_only(

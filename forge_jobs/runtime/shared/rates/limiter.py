@@ -27,6 +27,13 @@ LONGEST_PAUSE = timedelta(seconds=5)
 SHORTEST_PAUSE = timedelta(milliseconds=1)
 """A timer that ends a moment early must not make a waiter spin."""
 
+LATEST_USE = timedelta(milliseconds=100)
+"""Reserved tokens that would be used later than this after their time are asked for anew. A process
+that was frozen, or whose event loop stood still, would use those of all that time at once."""
+
+_MOST_LATE = 3
+"""So often a caller asks anew. In a process that is always late tokens are used at their pace."""
+
 REPEAT_FOR = timedelta(seconds=10)
 """How long calls to an unreachable store are repeated before the caller gets ``Unavailable``."""
 
@@ -93,7 +100,8 @@ class RateLimiter:
 
         Callers that wait are served in the order of their calls over all pods, also one that wants
         many tokens: the store reserves what a caller waits for. A caller that stops waiting leaves
-        its tokens taken, and so delays others by these tokens.
+        its tokens taken, and so delays others by these tokens. So does one whose process was frozen
+        when the tokens came. Such a caller asks anew.
 
         :param wait: wait at most this long, a timedelta or seconds. None: do not wait. Returns
             False at once when the tokens cannot be there in time
@@ -110,19 +118,30 @@ class RateLimiter:
             self.meter.count(scope, count, granted=granted)
             return granted
         until = self._clock.elapsed() + check_duration("wait", wait).total_seconds()
+        late = 0
         while True:
             left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
             grant = await self._ask(scope, _Request(count, left))
             if grant.granted:
                 self.meter.count(scope, count, granted=True)
-                if grant.retry_in:
-                    await self._pause(grant.retry_in)
-                return True
+                if not await self._is_late_after(grant.retry_in) or late == _MOST_LATE:
+                    return True
+                late += 1
+                continue
             left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
             if left <= _ZERO or grant.retry_in > left:
                 self.meter.count(scope, count, granted=False)
                 return False
             await self._pause(min(max(grant.retry_in, SHORTEST_PAUSE), LONGEST_PAUSE, left))
+
+    async def _is_late_after(self, length: timedelta) -> bool:
+        """Wait for the time of reserved tokens, and return whether that was too long."""
+        if not length:
+            return False
+        began = self._clock.elapsed()
+        await self._pause(length)
+        over = self._clock.elapsed() - began - length.total_seconds()
+        return over > LATEST_USE.total_seconds()
 
     async def turn(self, scope: str, count: int = 1) -> timedelta:
         """Return when a job that found too few tokens may ask again.
