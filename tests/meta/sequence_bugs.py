@@ -36,7 +36,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "an inherited edge to a named parent keeps the word of the request",
         "lib/jobs/children/inheriting",
-        "if state and not OF_SEQUENCES[of] then",
+        "if is_named then",
         "if false then",
     ),
     _sql(

@@ -7,8 +7,9 @@ local function come_after(base, job, parents)
   local policy = job.sequence and sequence_of(job) or 'wait'
   for _, before in ipairs(parents) do
     local state, of, seq = read_edge(base, job.id, before)
-    local status = redis.call('HGET', base .. ':j:' .. before, 'status')
-    if state and not OF_SEQUENCES[of] then
+    local is_named = state and not OF_SEQUENCES[of]
+    local status = (is_named or state == 'settled') and redis.call('HGET', base .. ':j:' .. before, 'status')
+    if is_named then
       of = of .. '_in_line'
       write_edge(base, job.id, before, state, of, seq)
       if WAITS[state] and status and not ENDED[status] then
