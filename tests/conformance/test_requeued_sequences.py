@@ -308,3 +308,31 @@ async def test_a_refused_restore_keeps_the_end_of_a_parent_on_its_way(
     outcome = await storage.jobs.restore(only(moved))
     assert outcome.refused == {moved: Refusal.CHILDREN_KNOW}
     assert {each.child_id for each in await storage.jobs.handovers(10)} == {moved, behind}
+
+
+@pytest.mark.parametrize(
+    ("rule", "coming", "is_named_later"),
+    [
+        ("hold", (0, 1), False),
+        ("hold", (0, 1), True),
+        ("hold", (0, 2, 1), False),
+        ("cancel", (2, 0, 1), False),
+    ],
+)
+async def test_a_named_parent_further_ahead_keeps_its_place(
+    storage: Storage, lease: PodLease, rule: str, coming: tuple[int, ...], is_named_later: bool
+) -> None:
+    line = await in_line(storage, 2)
+    named = After(line[0], rule)  # type: ignore[arg-type]
+    last = new_job(sequence=Line("k"), after=() if is_named_later else (named,))
+    await storage.jobs.enqueue([last])
+    if is_named_later:
+        await storage.jobs.await_also(last.id, [named])
+    line.append(last.id)
+    await storage.jobs.cancel(only(line[0]))
+    await tell(storage)
+    assert await run_one(storage, lease, dead()) == line[1]
+    for each in coming:
+        await storage.jobs.requeue(only(line[each]))
+        await tell(storage)
+    assert len(await order_of(storage, lease)) >= 2  # The last one may have been cancelled.

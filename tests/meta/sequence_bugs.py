@@ -28,16 +28,28 @@ def _by_sql(name: str, old: str, new: str) -> Bug:
 
 SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
-        "an inherited edge to a named parent keeps the word of the request",
+        "a named parent further ahead counts for nothing in line",
         "sequences/lines",
-        "        for joins in _JOIN_LINE:\n",
-        "        for joins in ():\n",
+        "if line_of.get(each) == line}",
+        "if line_of.get(each) == line == last.get(line)}",
+    ),
+    _sql(
+        "a parent named later counts for nothing in line",
+        "one/joining",
+        "        if line and line_of",
+        "        if False and line_of",
     ),
     _redis(
-        "an inherited edge to a named parent keeps the word of the request",
-        "lib/jobs/children/inheriting",
-        "if is_named then",
-        "if false then",
+        "a named parent further ahead counts for nothing in line",
+        "lib/jobs/enqueue/sequences",
+        "if string.match(of, '^%S+ (.*)$') == key then",
+        "if parent == before then",
+    ),
+    _redis(
+        "a parent named later counts for nothing in line",
+        "jobs/children/await_also",
+        "if sequence and string",
+        "if false and string",
     ),
     _sql(
         "a requeued job runs at its old place",

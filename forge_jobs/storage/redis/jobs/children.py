@@ -257,7 +257,8 @@ class Edges:
 
         :param queue: the parent's, when the same call stores the parent
         """
-        is_member = isinstance(child, NewJob) and child.sequence is not None
+        # Only the stored record says whether a job that is stored already is in a sequence.
+        is_member = isinstance(child, Child) or child.sequence is not None
         link = f"{queue_tag(child.queue)} {on_failure}{' ?' if is_member else ''}"
         self.links.setdefault(parent, {})[child.id] = link
         self._of_child.setdefault(child.id, {})[parent] = on_failure

@@ -151,7 +151,7 @@ class _Batch:
         if not accepted:
             return
         if any(request.sequence for request in accepted):
-            accepted = in_line(tx, accepted)
+            accepted = in_line(tx, accepted, self._stands_for)
             self._accepted = {request.id: request for request in accepted}
         ensure_queues(tx, {request.queue for request in accepted} - tx.known_queues)
         parents = self._parents(accepted)

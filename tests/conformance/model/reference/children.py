@@ -9,7 +9,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 from tests.conformance.model.reference.ends import add_handover, end_waiting, settle_if_last
-from tests.conformance.model.reference.lines import inherit
+from tests.conformance.model.reference.lines import inherit, named_rule
 from tests.conformance.model.reference.state import TOLD, Edge, World
 
 
@@ -57,7 +57,7 @@ def await_also(world: World, job_id: JobId, after: Sequence[After]) -> None:
         raise Conflict(f"job {job_id} waits for no other job")
     for edge in after:
         if edge.job_id not in child.edges:
-            child.edges[edge.job_id] = Edge(edge.on_failure)
+            child.edges[edge.job_id] = Edge(named_rule(world, job_id, edge))
             parent = world.jobs[edge.job_id]
             if parent.is_finished:
                 add_handover(world, child, parent.id, parent.status)

@@ -210,7 +210,7 @@ class _Call:
         named = self._parents(request)
         parents = named | {
             parent: named_in_line(named[parent]) if parent in named else rule
-            for parent, rule in join(world, request).items()
+            for parent, rule in join(world, request, named).items()
         }
         world.declare(request.queue)
         world.count(request.queue, Cause.ENQUEUED)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from forge_jobs.model.edges import OF_SEQUENCES, EdgeState, named_in_line
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobStatus, NewJob
+from forge_jobs.model.jobs import After, JobStatus, NewJob
 from forge_jobs.model.transitions import Handover
 from tests.conformance.model.reference.ends import add_handover
 from tests.conformance.model.reference.state import (
@@ -19,17 +19,29 @@ from tests.conformance.model.reference.state import (
 )
 
 
-def join(world: World, request: NewJob) -> dict[JobId, str]:
-    """Make a new job the last of its sequence, and return the jobs to wait for by that."""
+def join(world: World, request: NewJob, named: Iterable[JobId]) -> dict[JobId, str]:
+    """Make a new job the last of its sequence, and return the jobs to wait for by that.
+
+    :param named: the parents of the request, of which those of the sequence are among them
+    """
     if request.sequence is None:
         return {}
     line = (request.queue, request.sequence.key)
     last = world.jobs.get(world.last.get(line, JobId("")))
     world.members[request.id] = Member(line, request.sequence.on_failure)
     world.last[line] = request.id
-    if last is None or last.status is JobStatus.DONE:
-        return {}
-    return {last.id: request.sequence.on_failure}
+    before = {each for each in named if each in world.members and world.members[each].line == line}
+    if last is not None and last.status is not JobStatus.DONE:
+        before.add(last.id)
+    return dict.fromkeys(before, request.sequence.on_failure)
+
+
+def named_rule(world: World, child: JobId, edge: After) -> str:
+    """Return the rule of an edge to a parent that a request names later."""
+    members = [world.members.get(each) for each in (child, edge.job_id)]
+    lines = [each.line for each in members if each is not None]
+    is_in_line = len(lines) == 2 and lines[0] == lines[1]
+    return named_in_line(edge.on_failure) if is_in_line else edge.on_failure
 
 
 def leave(world: World, job: ModelJob) -> None:
@@ -63,9 +75,6 @@ def _add_before(world: World, child: ModelJob, parents: Iterable[JobId]) -> None
         parent, edge = world.jobs.get(parent_id), child.edges.get(parent_id)
         status = JobStatus.CANCELLED if parent is None else parent.status
         is_over = parent is None or status is JobStatus.DONE
-        if edge is not None and edge.on_failure not in OF_SEQUENCES:
-            # The request has named this parent, and now the edge is of the sequence too.
-            edge.on_failure = named_in_line(edge.on_failure)
         if edge is not None and (edge.state.waits or is_over):
             continue
         # A settled one opens again: the child had left its place behind the parent.

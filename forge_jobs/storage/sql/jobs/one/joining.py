@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import insert, select, update
 
 from forge_jobs.errors import Conflict, Locked, NotFound
+from forge_jobs.model.edges import named_in_line
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus
 from forge_jobs.storage.sql.base.lists import one_of, portions
@@ -12,6 +13,7 @@ from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD, edges_of
+from forge_jobs.storage.sql.jobs.sequences.lines import lines_of
 
 _JOBS = Lockable(
     select(jobs.c.id, jobs.c.queue, jobs.c.status)
@@ -37,6 +39,14 @@ def await_also(tx: Tx, job_id: JobId, after: Sequence[After]) -> None:
     new = [each for each in after if each.job_id not in there]
     if not new:
         return
+    line_of = lines_of(tx, [job_id, *(each.job_id for each in new)])
+    line = line_of.get(job_id, "")
+    rules = {
+        each.job_id: named_in_line(each.on_failure)
+        if line and line_of.get(each.job_id) == line
+        else each.on_failure
+        for each in new
+    }
     ended = {each.job_id for each in new if JobStatus(rows[each.job_id].status) in TERMINAL}
     tx.execute(
         insert(edges),
@@ -45,7 +55,7 @@ def await_also(tx: Tx, job_id: JobId, after: Sequence[After]) -> None:
                 "child_id": job_id,
                 "parent_id": each.job_id,
                 "child_queue": child.queue,
-                "on_failure": each.on_failure,
+                "on_failure": rules[each.job_id],
                 "link": TOLD if each.job_id in ended else LIVE,
             }
             for each in new
@@ -62,7 +72,7 @@ def await_also(tx: Tx, job_id: JobId, after: Sequence[After]) -> None:
                     "child_id": job_id,
                     "parent_id": each.job_id,
                     "parent_status": rows[each.job_id].status,
-                    "on_failure": each.on_failure,
+                    "on_failure": rules[each.job_id],
                 }
                 for each in new
                 if each.job_id in ended

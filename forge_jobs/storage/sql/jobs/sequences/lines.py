@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState, named_in_line
+from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
@@ -75,28 +75,26 @@ _OPEN_AGAIN = (
     .returning(edges.c.on_failure)
 )
 
-_JOIN_LINE = [
-    update(table)
-    .where(
-        table.c.child_id == bindparam("child"),
-        table.c.parent_id == bindparam("parent"),
-        table.c.on_failure.not_in(OF_SEQUENCES),
-    )
-    .values(on_failure=table.c.on_failure + named_in_line(""))
-    for table in (edges, handovers)
-]
 
-
-def in_line(tx: Tx, requests: Sequence[NewJob]) -> list[NewJob]:
+def in_line(tx: Tx, requests: Sequence[NewJob], stands_for: Mapping[str, JobId]) -> list[NewJob]:
     """Return the requests, each after the job that was last in its sequence.
 
-    A job that is done or gone need not be waited for. All else is known at the hand-over.
+    A job that is done or gone need not be waited for. All else is known at the hand-over. A parent
+    that the request names, and that is of the sequence, is named by the sequence too.
+
+    :param stands_for: of a request that was dropped the stored job in place of it
     """
     lines = {request.id: _line(request) for request in requests if request.sequence is not None}
     last = lock_last(tx, sorted(set(lines.values())))
     waited_for = _waited_for(tx, {job_id for job_id in last.values() if job_id})
     last = {line: job_id for line, job_id in last.items() if job_id in waited_for}
-    placed = [_placed(request, lines.get(request.id, ""), last) for request in requests]
+    named = {
+        request.id: [stands_for.get(after.job_id, after.job_id) for after in request.after]
+        for request in requests
+        if request.id in lines
+    }
+    line_of = lines | lines_of(tx, {each for ids in named.values() for each in ids} - lines.keys())
+    placed = [_placed(request, last, line_of, named.get(request.id, ())) for request in requests]
     set_last(tx, {line: last[line] for line in sorted(set(lines.values()))})
     joined = [
         {"job_id": one.id, "line": lines[one.id], "on_failure": one.sequence.on_failure}
@@ -114,15 +112,20 @@ def set_last(tx: Tx, last: Mapping[str, str]) -> None:
         tx.execute(_SET_LAST, list(portion))
 
 
-def _placed(request: NewJob, line: str, last: dict[str, str]) -> NewJob:
+def _placed(
+    request: NewJob, last: dict[str, str], line_of: Mapping[str, str], named: Sequence[JobId]
+) -> NewJob:
     sequence = request.sequence
     if sequence is None:
         return request
-    before, last[line] = last.get(line), request.id
-    if before is None:
+    line = line_of[request.id]
+    parents = {each for each in named if line_of.get(each) == line}
+    parents |= {JobId(last[line])} if line in last else set()
+    last[line] = request.id
+    if not parents:
         return request
-    edge = After(JobId(before), sequence.on_failure)
-    return msgspec.structs.replace(request, after=(*request.after, edge))
+    places = [After(each, sequence.on_failure) for each in sorted(parents)]
+    return msgspec.structs.replace(request, after=(*request.after, *places))
 
 
 def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
@@ -263,10 +266,6 @@ def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | Non
     pair = {"child_id": child_id, "parent_id": parent, "on_failure": on_failure}
     edge = {**pair, "child_queue": queue, "link": TOLD if has_ended else LIVE}
     is_open = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
-    if not is_open:
-        # The request may have named this parent, and from now on the edge is of the sequence too.
-        for joins in _JOIN_LINE:
-            tx.execute(joins, {"child": child_id, "parent": parent})
     if not is_open and found is not None and status is not JobStatus.DONE:
         # The child had come last, and so left its place behind this parent.
         again = {"child": child_id, "parent": parent, "to": edge["link"]}
@@ -291,11 +290,7 @@ def lock_lines(tx: Tx, job_ids: Iterable[str]) -> set[str]:
     """
     if not tx.flavor.locks_rows:
         return set()
-    line_of = {
-        row.job_id: row.line
-        for ids in portions(job_ids)
-        for row in tx.execute(_LINES_OF, {"ids": ids})
-    }
+    line_of = lines_of(tx, job_ids)
     kept: Collection[str] = set(line_of.values())
     if tx.is_callers:
         lock_known(tx, sorted(kept))
@@ -307,6 +302,14 @@ def lock_lines(tx: Tx, job_ids: Iterable[str]) -> set[str]:
             pause(tx, seconds)
         kept = _kept(tx, kept)
     return {each for each, line in line_of.items() if line in kept}
+
+
+def lines_of(tx: Tx, job_ids: Iterable[str]) -> dict[str, str]:
+    return {
+        row.job_id: row.line
+        for ids in portions(job_ids)
+        for row in tx.execute(_LINES_OF, {"ids": ids})
+    }
 
 
 def _kept(tx: Tx, lines: Collection[str]) -> set[str]:

@@ -2,21 +2,11 @@
 -- ordering.
 
 -- An edge that has settled opens again: the job had come last, and so left its place behind that parent.
--- An edge to a parent that the request named is of the sequence too from then on.
 local function come_after(base, job, parents)
   local policy = job.sequence and sequence_of(job) or 'wait'
   for _, before in ipairs(parents) do
     local state, of, seq = read_edge(base, job.id, before)
-    local is_named = state and not OF_SEQUENCES[of]
-    local status = (is_named or state == 'settled') and redis.call('HGET', base .. ':j:' .. before, 'status')
-    if is_named then
-      of = of .. '_in_line'
-      write_edge(base, job.id, before, state, of, seq)
-      if WAITS[state] and status and not ENDED[status] then
-        write_link(base, before, 'told', { { job.id, base:match('{(.*)}') .. ' ' .. of } })
-      end
-    end
-    status = state == 'settled' and status
+    local status = state == 'settled' and redis.call('HGET', base .. ':j:' .. before, 'status')
     if before ~= job.id and (not state or status and status ~= 'done') then
       write_edge(base, job.id, before, 'open', of or policy, seq or 0)
       if job.status == 'blocked' then

@@ -6,15 +6,19 @@
 local function put_in_line(base, jobs)
   local last, links, fresh = {}, {}, {}
   for _, job in ipairs(jobs) do
-    fresh[job.id] = true
+    fresh[job.id] = job.sequence or ''
     local policy, key = string.match(job.sequence or '', '^(%S+) (.*)$')
     if key then
       local before = last[key] or redis.call('HGET', base .. ':sequences', key)
       local status = before and (fresh[before] and 'new' or redis.call('HGET', base .. ':j:' .. before, 'status'))
       local parents, is_named = job.parents or {}, false
       for index = 1, #parents, 2 do
-        if parents[index] == before and status and status ~= 'done' then
-          is_named, parents[index + 1] = true, string.gsub(parents[index + 1], '^(%S+ %S+)', '%1_in_line')
+        -- An edge to a named parent of the sequence is of the sequence too.
+        local parent = parents[index]
+        local of = fresh[parent] or redis.call('HGET', base .. ':j:' .. parent, 'sequence') or ''
+        if string.match(of, '^%S+ (.*)$') == key then
+          is_named = is_named or parent == before
+          parents[index + 1] = string.gsub(parents[index + 1], '^(%S+ %S+)', '%1_in_line')
         end
       end
       if status and status ~= 'done' and not is_named then
