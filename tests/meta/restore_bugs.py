@@ -86,6 +86,33 @@ RESTORE_BUGS = (
         "redis",
     ),
     Bug(
+        "requeue, redis: a child that may be requeued forgets the ends of before",
+        ("tests/backends/redis/test_ends_on_their_way.py",),
+        (
+            Edit(
+                f"{_LUA}jobs/requeue/relink.lua",
+                "    local child, edge, waits = unpack(noted)\n",
+                "    local child, edge, waits = unpack(noted)\n"
+                "    for _, record in ipairs(handovers_of(base, parent)) do\n"
+                "      redis.call('ZREM', base .. ':handovers', record[2])\n"
+                "    end\n",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "sequences, redis: an end of before counts for an edge that opens later",
+        ("tests/backends/redis/test_ends_on_their_way.py",),
+        (
+            Edit(
+                f"{_LUA}lib/jobs/children/inheriting.lua",
+                "math.max(newest, tonumber(seq or 0))",
+                "tonumber(seq or 0)",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
         "requeue, redis: an end that came after the plan releases children",
         ("tests/backends/redis/test_restores.py",),
         (

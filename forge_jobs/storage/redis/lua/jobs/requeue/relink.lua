@@ -1,7 +1,8 @@
 -- allow-oom
 -- Lets children wait for parents again. Per parent { id, { { child, edge, whether the child waits also for
 -- a parent that ended without success } .. } }. Answers per parent the status ('' when the parent is gone)
--- and the number of the queue's last handover. Handovers that have not been delivered are void.
+-- and the number of the queue's last handover. Handovers up to that number have no effect once the child is
+-- requeued. Until then they stand, as a requeue of the parent must know of them.
 -- uses: jobs letters endings handing
 local function relink(base, parent, children)
   local status = redis.call('HGET', base .. ':j:' .. parent, 'status')
@@ -12,7 +13,6 @@ local function relink(base, parent, children)
   local flat = {}
   for _, noted in ipairs(children) do
     local child, edge, waits = unpack(noted)
-    drop_handovers(base, parent, child)
     if not ENDED[status] or waits and status ~= 'done' then
       flat[#flat + 1], flat[#flat + 2] = child, edge
     end

@@ -54,16 +54,6 @@ local function withdraw_handovers(base, parent)
   end
 end
 
--- Drops the handovers to a child that have not been delivered.
-local function drop_handovers(base, parent, child)
-  for _, record in ipairs(handovers_of(base, parent)) do
-    local told = base .. ':told:' .. record[1]
-    if read_record('HDEL', told, child) == 1 and redis.call('EXISTS', told) == 0 then
-      redis.call('ZREM', base .. ':handovers', record[2])
-    end
-  end
-end
-
 -- Notes children with a parent that is stored. The parent's next end is handed over to them, unless they
 -- are only listed. flat: children and edges, which begin with the tag of the child's queue, in turn.
 local function note_children(base, parent, flat, only_lists)

@@ -2,13 +2,15 @@
 -- ordering.
 
 -- An edge that has settled opens again: the job had come last, and so left its place behind that parent.
+-- Ends of those parents that are on their way have no effect.
 local function come_after(base, job, parents)
   local policy = job.sequence and sequence_of(job) or 'wait'
+  local newest = parents[1] and whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
   for _, before in ipairs(parents) do
     local state, of, seq = read_edge(base, job.id, before)
     local status = state == 'settled' and redis.call('HGET', base .. ':j:' .. before, 'status')
     if before ~= job.id and (not state or status and status ~= 'done') then
-      write_edge(base, job.id, before, 'open', of or policy, seq or 0)
+      write_edge(base, job.id, before, 'open', of or policy, math.max(newest, tonumber(seq or 0)))
       if job.status == 'blocked' then
         redis.call('HINCRBY', base .. ':j:' .. job.id, 'waits', 1)
       end
