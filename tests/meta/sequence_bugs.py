@@ -196,8 +196,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "jobs of a call do not wait for each other",
         "sequences/lines",
-        "before, last[line] = last.get(line), request.id",
-        "before = last.get(line)",
+        "    last[line] = request.id\n",
+        "    last.setdefault(line, request.id)\n",
     ),
     _sql(
         "the last job stays the first one",
