@@ -98,6 +98,13 @@ async def _check_transactions(reader: Reader) -> _Result | None:
     )
 
 
+async def _check_rights(reader: Reader) -> _Result:
+    lacking = await reader.storage.lacking()
+    if lacking:
+        return "fail", f"{lacking}; without this, calls that write are refused"
+    return "ok", "this user may read and write all that programs of the store do"
+
+
 async def _check_pods(reader: Reader) -> _Result:
     pods = (await reader.fleet()).pods
     live = [pod for pod in pods if is_live(pod)]
@@ -178,6 +185,7 @@ async def _check_rate_limits(reader: Reader) -> _Result:
 
 _CHECKS: dict[str, Callable[[Reader], Awaitable[_Result | None]]] = {
     "durability": _check_durability,
+    "rights": _check_rights,
     "layout": _check_layout,
     "keys": _check_keys,
     "wake-ups": _check_wakeups,

@@ -88,6 +88,10 @@ async def _no_report() -> StoreReport:
     return StoreReport()
 
 
+async def _nothing_lacks() -> str:
+    return ""
+
+
 def check_storage(value: object) -> "Storage":
     """Return ``value`` when it is an open storage.
 
@@ -117,6 +121,8 @@ class Storage:
     :param unreadable: asks the store which queues have unreadable parts, and what to do. "" stands
         for pods, the leader, schedules and rate limits. None: only single records can be
         unreadable, and each record says so
+    :param lacking: asks which rights this user lacks of those that pods and callers need, and says
+        what gives them. "" when none is lacking, and where the opening has looked
     :param report: asks the store about itself. A part that this user may not ask for is None, never
         an error. Raises ``Unavailable`` when the store is silent
     :param is_parted: queues may lie on different servers. Calls for the queues of one server go on
@@ -141,6 +147,7 @@ class Storage:
         health: Callable[[], StoreHealth] = StoreHealth,
         open_transactions: Callable[[], Awaitable[OpenTransactions]] | None = None,
         unreadable: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+        lacking: Callable[[], Awaitable[str]] = _nothing_lacks,
         report: Callable[[], Awaitable[StoreReport]] = _no_report,
         pool_size: int | None = None,
         is_parted: bool = False,
@@ -162,6 +169,7 @@ class Storage:
         self.health = health
         self.open_transactions = open_transactions
         self.unreadable = unreadable
+        self.lacking = lacking
         self.report = report
         self.pool_size = pool_size
         self.is_parted = is_parted

@@ -15,6 +15,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
+from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.config_store import PostgresConfigStore
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
@@ -128,6 +129,7 @@ class _Opener:
             durability=_durability(settings),
             is_durable=_is_durable(settings),
             health=database.health,
+            lacking=partial(database.read, partial(rights.lacking, schema=self._options.schema)),
             report=partial(report, database),
             open_transactions=partial(database.read, open_transactions),
             pool_size=self._options.pool_size,

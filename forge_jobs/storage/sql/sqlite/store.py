@@ -163,8 +163,26 @@ def bundle_on(
         server=f"SQLite {sqlite3.sqlite_version}",
         durability=_DURABILITY[synchronous],
         health=database.health,
+        lacking=partial(lacking, database),
         report=partial(report, database),
         is_durable=synchronous in ("extra", "full"),
+    )
+
+
+async def lacking(database: SqliteDatabase) -> str:
+    """See ``Storage``. A file that cannot be written is opened all the same, for reads."""
+    return await anyio.to_thread.run_sync(lambda: _not_writable(database.path))
+
+
+def _not_writable(path: Path) -> str:
+    # SQLite makes the other two files beside the first, with the rights of the first.
+    files = [path, *(Path(f"{path}{end}") for end in ("-wal", "-shm"))]
+    closed = [each.name for each in files if each.exists() and not os.access(each, os.W_OK)]
+    if not closed:
+        return ""
+    return (
+        f"this user may not write {', '.join(closed)}; let the user write the file and the folder, "
+        "for example with chmod or chown"
     )
 
 

@@ -31,6 +31,7 @@ def for_any_loop(storage: Storage, home: BackgroundLoop) -> Storage:
     asks, looks = storage.open_transactions, storage.unreadable
     found.open_transactions = None if asks is None else lambda: _at_home(home, asks)
     found.unreadable = None if looks is None else lambda: _at_home(home, looks)
+    found.lacking = lambda: _at_home(home, storage.lacking)
     found.report = lambda: _at_home(home, storage.report)
     return found
 
