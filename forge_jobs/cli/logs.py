@@ -24,8 +24,9 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 class TextFormatter(logging.Formatter):
     """Formats a record as a line for people.
 
-    What jobs bring, as names and errors, cannot steer a terminal. Lines of the program's own
-    loggers stay as they are, colours too.
+    What jobs bring, as names and errors, cannot steer a terminal. All lines of a record but the
+    first are indented, so no text of a job looks like a record of its own. Lines of the program's
+    own loggers stay as they are, colours too.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,8 @@ class TextFormatter(logging.Formatter):
         text = super().format(record)
         if not record.name.startswith("forge_jobs"):
             return text
-        return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        text = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        return text.replace("\n", "\n  ")
 
 
 class JsonFormatter(logging.Formatter):

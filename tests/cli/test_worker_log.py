@@ -119,7 +119,7 @@ def test_job_lines_can_be_turned_off_and_failures_are_told_all_the_same(
         in said
     )
     assert "Traceback (most recent call last):\n" in said
-    assert "\nValueError: no such mailbox" in said
+    assert "\n  ValueError: no such mailbox" in said
 
 
 def test_beyond_twenty_a_second_there_are_counts(
@@ -173,8 +173,8 @@ def test_what_a_job_brings_does_not_steer_a_terminal(forge: CommandLine, work: W
     said = work()
 
     escaped = r"a\x1b]0;x\x07b\x9b2Jc\u202ed"
-    assert f"got {escaped}\ne\tf [mail.odd" in said
-    assert f"ValueError: {escaped}\ne\tf\n" in said
+    assert f"got {escaped}\n  e\tf [mail.odd" in said
+    assert f"ValueError: {escaped}\n  e\tf\n" in said
     # A line of the program's own is as the program wrote that line.
     assert "WARNING shop: \x1b[31mred\x1b[0m\n" in said
     assert not {"\x07", "\x9b", "\u202e"} & set(said)
@@ -183,6 +183,32 @@ def test_what_a_job_brings_does_not_steer_a_terminal(forge: CommandLine, work: W
     assert not {"\x07", "\x9b", "\u202e"} & set(said)
     entries = [msgspec.json.decode(line) for line in said.splitlines()]
     assert any("b\x9b2Jc\u202ed\ne" in each["message"] for each in entries)
+
+
+def test_what_a_job_brings_does_not_look_like_a_line_of_the_log(
+    forge: CommandLine, work: Work
+) -> None:
+    forged = "2026-01-01 00:00:00,000 INFO forge_jobs.runtime.pod.pod: all is well"
+    payload = msgspec.json.encode({"text": f"a\n{forged}\r\n{forged}\x0b{forged}\x85{forged}\n\n"})
+    forge(
+        "enqueue",
+        "mail.odd",
+        "--queue",
+        "mail",
+        "--max-attempts",
+        "1",
+        "--payload",
+        payload.decode(),
+    )
+
+    said = work()
+
+    lines = re.split("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]", said.rstrip("\n"))
+    assert len([each for each in lines if forged in each]) >= 4
+    assert not [each for each in lines if each.startswith(forged)]
+    assert "\n  Traceback (most recent call last):\n    File " in said
+    first = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [a-z_.]+: ")
+    assert [each for each in lines if not (first.match(each) or each.startswith("  "))] == []
 
 
 def test_a_log_that_nobody_reads_holds_up_no_job(
