@@ -37,6 +37,12 @@ def doctor_of(path: Path) -> tuple[int, dict[str, str]]:
     return done.returncode, found
 
 
+def let_write(folder: Path) -> None:
+    """SQLite gives the files beside the first the rights of the first."""
+    for each in folder.iterdir():
+        each.chmod(0o644)
+
+
 async def test_the_doctor_of_a_user_who_may_not_write_the_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     async with await open_storage(f"sqlite:///{path}") as storage:
@@ -49,6 +55,5 @@ async def test_the_doctor_of_a_user_who_may_not_write_the_file_says_so(tmp_path:
     code, found = doctor_of(path)
     assert (code, found["state"]) == (1, "fail")
     assert found["text"].startswith("this user may not write jobs.db")
-    for each in tmp_path.iterdir():
-        each.chmod(0o644)
+    let_write(tmp_path)
     assert doctor_of(path)[1]["state"] == "ok"
