@@ -146,7 +146,7 @@ async def test_the_doctor_names_the_one_privilege_or_function_that_is_missing(
 
 
 async def rights_of(url: str) -> Finding:
-    """What the doctor finds of the rights of the role."""
+    """Return the finding of the doctor about the rights of the role."""
     async with await open_storage(url) as storage:
         findings = await examine(Reader(storage))
     [found] = [each for each in findings if each.check == "rights"]
