@@ -26,6 +26,13 @@ WATCH = (
         "watch.py::test_a_signal_ends_the_watch_and_leaves_the_job_alone",
     ),
     _bug(
+        "watch: a stop leaves the shell without a cursor",
+        "watch",
+        "            away = self._telling.away\n",
+        "            away = None\n",
+        "watch.py::test_a_stop_gives_the_shell_the_cursor_and_the_watch_goes_on_behind_fg",
+    ),
+    _bug(
         "watch: log lines reach the terminal as they are",
         "telling",
         "        click.echo(printable(text))\n",
@@ -108,23 +115,30 @@ TOP = (
     _bug(
         "top: the terminal stays as the keys needed it",
         "screen/keys",
-        "        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)\n",
+        "        keyboard.show()\n",
         "        pass\n",
         "top.py::test_a_signal_puts_the_terminal_back_in_order",
     ),
     _bug(
         "top: a new size is seen at the next read",
         "screen/program",
-        "                    hide_keys(descriptor)\n                self._draw()\n",
-        "                    hide_keys(descriptor)\n                self._every = 3_600\n",
+        "                    self._keyboard.hide()\n                self._draw()\n",
+        "                    self._keyboard.hide()\n                self._every = 3_600\n",
         "top.py::test_the_screen_follows_the_size_of_the_terminal",
     ),
     _bug(
         "top: keys stay as the shell has left them",
         "screen/program",
-        "                    hide_keys(descriptor)\n",
+        "                    self._keyboard.hide()\n",
         "                    pass\n",
         "top.py::test_keys_work_again_behind_a_stop_by_the_shell",
+    ),
+    _bug(
+        "top: a stop leaves the screen up in the shell",
+        "screen/program",
+        "at_once=self._live.stop, away=self._away)",
+        "at_once=self._live.stop)",
+        "top.py::test_a_stop_leaves_the_screen_to_the_shell_and_fg_brings_the_screen_back",
     ),
     _bug(
         "top: an outage ends the screen",

@@ -90,6 +90,18 @@ class Program:
         """Send a signal."""
         self.process.send_signal(number)
 
+    async def stops(self) -> None:
+        """Send what Ctrl-Z sends, and wait until the system has stopped the program."""
+        self.send(signal.SIGTSTP)
+        stat = Path(f"/proc/{self.process.pid}/stat")
+
+        def is_stopped() -> bool:
+            self._take()
+            return stat.read_text().rpartition(")")[2].split()[0] == "T"
+
+        await wait_until(is_stopped, description="the program stops", timeout=OF_PROCESSES)
+        self._take()
+
     async def ends(self) -> int:
         """Wait for the end, and return the exit code."""
 
@@ -122,14 +134,23 @@ def _take_control() -> None:
 
 
 @contextlib.contextmanager
-def in_terminal(*args: str, rows: int = 30, columns: int = 120, **env: str) -> Iterator[Program]:
-    """Run ``forge-jobs`` in a terminal of this size, and end the program behind the test."""
+def in_terminal(
+    *args: str, rows: int = 30, columns: int = 120, can_stop: bool = False, **env: str
+) -> Iterator[Program]:
+    """Run ``forge-jobs`` in a terminal of this size, and end the program behind the test.
+
+    :param can_stop: the program is a job of this process, as of a shell, so Ctrl-Z stops the
+        program. The keys themselves raise no signal then
+    """
     ours, theirs = pty.openpty()
     _set_size(theirs, rows, columns)
     try:
         streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
         # Without a controlling terminal no signal says that the size has changed.
-        streams["preexec_fn"] = _take_control
+        if can_stop:
+            streams |= {"start_new_session": False, "process_group": 0}
+        else:
+            streams["preexec_fn"] = _take_control
         with _started(args, env, **streams) as process:
             yield Program(process, ours)
     finally:
@@ -158,8 +179,7 @@ def _started(
     process = subprocess.Popen(
         (*COMMAND, *args),
         env={**given, "TERM": "xterm-256color", "PYTHONPATH": PACKAGES, **env},
-        start_new_session=True,
-        **streams,
+        **{"start_new_session": True, **streams},
     )
     try:
         yield process

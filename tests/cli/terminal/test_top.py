@@ -176,6 +176,39 @@ async def test_keys_work_again_behind_a_stop_by_the_shell(forge: CommandLine) ->
 
 
 @pytest.mark.anyio
+async def test_a_stop_leaves_the_screen_to_the_shell_and_fg_brings_the_screen_back(
+    forge: CommandLine,
+) -> None:
+    with in_terminal("top", can_stop=True, FORGE_STORAGE_URL=forge.url) as top:
+        for _ in range(2):
+            await top.frame_shows("Nothing is wrong.")
+            assert not top.echoes
+            top.forget()
+            await top.stops()
+            assert "\x1b[?25h" in top.raw  # the cursor is back
+            assert top.raw.endswith("\x1b[?1049l")  # the other screen is left
+            assert top.echoes
+            top.forget()
+            top.send(signal.SIGCONT)
+            await top.frame_shows("Nothing is wrong.")
+            assert "\x1b[?1049h" in top.raw
+            assert "\x1b[?25l" in top.raw
+        top.press("q")
+        assert await top.ends() == 0
+
+
+@pytest.mark.anyio
+async def test_a_stop_that_no_shell_could_end_is_none(forge: CommandLine) -> None:
+    with in_terminal("top", FORGE_STORAGE_URL=forge.url) as top:
+        await top.frame_shows("Nothing is wrong.")
+        top.forget()
+        top.send(signal.SIGTSTP)
+        await top.frame_shows("Nothing is wrong.")
+        top.press("q")
+        assert await top.ends() == 0
+
+
+@pytest.mark.anyio
 async def test_a_terminal_that_cannot_place_text_gets_plain_lines(forge: CommandLine) -> None:
     with in_terminal("top", FORGE_STORAGE_URL=forge.url, TERM="dumb") as top:
         assert await top.ends() == 0

@@ -135,6 +135,22 @@ async def test_a_signal_ends_the_watch_and_leaves_the_job_alone(
 
 
 @pytest.mark.anyio
+async def test_a_stop_gives_the_shell_the_cursor_and_the_watch_goes_on_behind_fg(
+    forge: CommandLine,
+) -> None:
+    async with await open_storage(forge.url) as storage:
+        job_id = await enqueue_one(storage)
+        with in_terminal("watch", job_id, can_stop=True, FORGE_STORAGE_URL=forge.url) as program:
+            await program.shows("pending")
+            await program.stops()
+            assert "\x1b[?25l" not in program.raw.rpartition("\x1b[?25h")[2]
+            program.send(signal.SIGCONT)
+            await storage.jobs.cancel(JobFilter(ids=(job_id,)))
+            assert await program.ends() == 4
+            assert f"{KIND} in default: cancelled" in program.text
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
 async def test_a_job_that_is_removed_ends_the_watch(backend: str, tmp_path: Path) -> None:
     url = await backends.url_of(backend, tmp_path)

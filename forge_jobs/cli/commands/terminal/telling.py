@@ -1,7 +1,8 @@
 """The output of ``forge-jobs watch``: lines, JSON Lines, or a bar on a terminal."""
 
 import logging
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import click
@@ -15,6 +16,9 @@ from forge_jobs.operating.words import instant
 
 class Telling(AbstractContextManager["Telling"]):
     """Tells of a job in lines for people."""
+
+    away: Callable[[], AbstractContextManager[None]] | None = None
+    """Leaves the terminal to a shell, and comes back. None: nothing has to be left."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -95,6 +99,13 @@ class TellingOnATerminal(Telling):
     def __exit__(self, *_: object) -> None:
         """See the base."""
         self._bar.stop()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """See the base."""
+        self._bar.stop()
+        yield
+        self._bar.start()
 
     def progress(self, progress: Progress) -> None:
         """Move the bar."""

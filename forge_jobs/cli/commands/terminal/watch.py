@@ -59,7 +59,8 @@ class _Watcher:
         await operator.job_progress(self._job_id)
         tell_outages()
         with self._telling:
-            return await until_signal(lambda: self._watch(operator)) or self._code
+            away = self._telling.away
+            return await until_signal(lambda: self._watch(operator), away=away) or self._code
 
     async def _watch(self, operator: Operator) -> None:
         import anyio

@@ -41,11 +41,39 @@ def keys_in(text: str) -> Iterator[str]:
             yield letter
 
 
+class Keyboard:
+    """The keys of a terminal.
+
+    :param descriptor: to read from
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        import termios
+
+        self.descriptor = descriptor
+        self._before = termios.tcgetattr(descriptor)
+
+    def hide(self) -> None:
+        """Let keys come at once and without an echo, from now on.
+
+        A process in the background is stopped here, until the terminal belongs to the process.
+        """
+        import tty
+
+        tty.setcbreak(self.descriptor)
+
+    def show(self) -> None:
+        """Let keys come as before."""
+        import termios
+
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
+
+
 @contextlib.contextmanager
-def unseen_keys() -> Iterator[int | None]:
+def unseen_keys() -> Iterator[Keyboard | None]:
     """Let keys come at once and without an echo, until the context ends.
 
-    Gives the descriptor to read from. None: stdin is no terminal, and no key will come.
+    None: stdin is no terminal, and no key will come.
     """
     try:
         descriptor = sys.stdin.fileno()
@@ -55,21 +83,12 @@ def unseen_keys() -> Iterator[int | None]:
     if not is_terminal:
         yield None
         return
-    import termios
-
-    before = termios.tcgetattr(descriptor)
+    keyboard = Keyboard(descriptor)
     try:
-        hide_keys(descriptor)
-        yield descriptor
+        keyboard.hide()
+        yield keyboard
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def hide_keys(descriptor: int) -> None:
-    """Let keys of a terminal come at once and without an echo, from now on."""
-    import tty
-
-    tty.setcbreak(descriptor)
+        keyboard.show()
 
 
 async def pressed(descriptor: int) -> AsyncIterator[str]:

@@ -1,7 +1,8 @@
 """The program of ``forge-jobs top``: reads, draws, and does what keys ask for."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import anyio
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from forge_jobs.cli.commands.terminal.screen.drawing import drawn
-from forge_jobs.cli.commands.terminal.screen.keys import hide_keys, pressed, unseen_keys
+from forge_jobs.cli.commands.terminal.screen.keys import Keyboard, pressed, unseen_keys
 from forge_jobs.cli.commands.terminal.screen.reading import Reader
 from forge_jobs.cli.commands.terminal.screen.view import Deed, JobPane, Verb, View
 from forge_jobs.cli.commands.terminal.signals import until_signal
@@ -41,24 +42,40 @@ class Top:
         self._live = Live(
             console=self._console, screen=True, auto_refresh=False, redirect_stderr=False
         )
+        self._keyboard: Keyboard | None = None
         self._soon = anyio.Event()
         self._stop: Callable[[], None] = lambda: None
 
     async def run(self) -> int:
         """Show the screen until ``q`` or a signal, and return the exit code."""
         keep_off_the_screen()
-        with unseen_keys() as descriptor, self._live:
+        with unseen_keys() as self._keyboard, self._live:
             self._draw()
-            code = await until_signal(lambda: self._work(descriptor), at_once=self._live.stop)
+            code = await until_signal(self._work, at_once=self._live.stop, away=self._away)
         return 0 if code == 128 + signal.SIGINT else code
 
-    async def _work(self, descriptor: int | None) -> None:
+    @contextmanager
+    def _away(self) -> Iterator[None]:
+        """Leave the screen to the shell, and come back."""
+        overflow = self._live.vertical_overflow
+        self._live.stop()
+        if self._keyboard is not None:
+            self._keyboard.show()
+        yield
+        # First, as the terminal is the shell's while this process is in the background.
+        if self._keyboard is not None:
+            self._keyboard.hide()
+        self._live.vertical_overflow = overflow
+        self._live.start()
+        self._draw()
+
+    async def _work(self) -> None:
         async with anyio.create_task_group() as group:
             self._stop = group.cancel_scope.cancel
             group.start_soon(self._read_on)
-            group.start_soon(self._follow_terminal, descriptor)
-            if descriptor is not None:
-                group.start_soon(self._follow_keys, descriptor)
+            group.start_soon(self._follow_terminal)
+            if self._keyboard is not None:
+                group.start_soon(self._follow_keys, self._keyboard.descriptor)
 
     async def _read_on(self) -> None:
         while True:
@@ -75,12 +92,12 @@ class Top:
             with anyio.move_on_after(max(self._every, took)):
                 await self._soon.wait()
 
-    async def _follow_terminal(self, descriptor: int | None) -> None:
+    async def _follow_terminal(self) -> None:
         with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as changes:
             async for number in changes:
-                if number == signal.SIGCONT and descriptor is not None:
-                    # Behind Ctrl-Z the shell has set the terminal for its own lines.
-                    hide_keys(descriptor)
+                if number == signal.SIGCONT and self._keyboard is not None:
+                    # Behind a stop the shell has set the terminal for its own lines.
+                    self._keyboard.hide()
                 self._draw()
 
     async def _follow_keys(self, descriptor: int) -> None:
