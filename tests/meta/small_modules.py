@@ -30,7 +30,6 @@ REASONS = {
         "testing/kit/clock",
     ],
     "needed by modules that must not import each other": [
-        "cli/commands/terminal/signals",
         "handlers/durations",
         "model/sweeps",
         "operating/words",
