@@ -143,8 +143,8 @@ def edge_of_requeued(
     """The state of an edge when its child is requeued.
 
     The child waits for a parent that has yet to end. A settled edge stays settled unless its
-    parent runs again. Of a sequence it stays settled then too, as the parent may come behind the
-    child.
+    parent runs again. Of a sequence it stays as it is then too, also with a note of how the parent
+    ended: the parent may come behind the child, and the two would wait for each other.
 
     :param parent: the parent's status, None when the parent is gone
     :return: None when the child must not run: the parent is gone without success, and the edge
@@ -153,7 +153,7 @@ def edge_of_requeued(
     if on_failure in OF_SEQUENCES and state is EdgeState.SETTLED:
         return state
     if parent in ACTIVE:
-        return EdgeState.OPEN
+        return EdgeState.OPEN if state.waits or on_failure not in OF_SEQUENCES else state
     if on_failure in NOTING and parent is not JobStatus.DONE:
         if parent is None:
             return EdgeState.CANCELLED if state.waits else state

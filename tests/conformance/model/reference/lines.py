@@ -64,7 +64,8 @@ def inherit(world: World, news: Handover) -> None:
     """Let a child wait for what the parent waited for, when that one ended without success."""
     parent = world.jobs.get(news.parent_id)
     edge = world.jobs[news.child_id].edges[news.parent_id]
-    if parent is not None and edge.on_failure in OF_SEQUENCES:
+    # A child that went on by a note of an earlier end may be in front of the parent by now.
+    if parent is not None and edge.state.waits and edge.on_failure in OF_SEQUENCES:
         before = [each for each in _waited_for(parent) if each != news.child_id]
         _add_before(world, world.jobs[news.child_id], before)
 
@@ -78,6 +79,9 @@ def _add_before(world: World, child: ModelJob, parents: Iterable[JobId]) -> None
         if edge is not None and (edge.state.waits or is_over):
             continue
         # A settled one opens again: the child had left its place behind the parent.
+        if edge is not None and edge.link == TOLD:
+            edge.state = EdgeState.OPEN
+            continue
         child.edges[parent_id] = Edge(edge.on_failure if edge else on_failure)
         if parent is None or parent.is_finished:
             child.edges[parent_id].link = TOLD

@@ -64,16 +64,20 @@ _NAMED_LAST = (
     .order_by(sequences.c.line)
 )
 _INSERT_HANDOVERS = insert(handovers)
-_OPEN_AGAIN = (
+_open = (
     update(edges)
     .where(
         edges.c.child_id == bindparam("child"),
         edges.c.parent_id == bindparam("parent"),
-        edges.c.state == EdgeState.SETTLED.value,
+        edges.c.state.not_in(WAITING),
     )
-    .values(state=EdgeState.OPEN.value, link=bindparam("to"))
-    .returning(edges.c.on_failure)
+    .values(state=EdgeState.OPEN.value)
 )
+_OPEN_AGAIN = (
+    _open.where(edges.c.link != TOLD).values(link=bindparam("to")).returning(edges.c.on_failure)
+)
+# A handover of this very end is on its way already.
+_OPEN_TOLD = _open.where(edges.c.link == TOLD)
 
 
 def in_line(tx: Tx, requests: Sequence[NewJob], stands_for: Mapping[str, JobId]) -> list[NewJob]:
@@ -233,6 +237,17 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
         for one in children[edge.child_id]
         if edge.parent_id != one.handover.child_id
     ]
+    # A child that went on by a note of an earlier end may be in front of the parent by now.
+    waiting = {
+        (edge.child_id, edge.parent_id)
+        for ids in portions(sorted({one.handover.child_id for one, _ in found}))
+        for edge in tx.execute(STILL_OPEN, {"ids": ids})
+    }
+    found = [
+        (one, parent)
+        for one, parent in found
+        if (one.handover.child_id, one.handover.parent_id) in waiting
+    ]
     if not found:
         return
     status = statuses(tx, {parent for _, parent in found})
@@ -271,6 +286,8 @@ def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | Non
         again = {"child": child_id, "parent": parent, "to": edge["link"]}
         words = tx.execute(_OPEN_AGAIN, again).scalars().all()
         is_open, pair["on_failure"] = len(words), (words or [on_failure])[0]
+        if not is_open:
+            tx.execute(_OPEN_TOLD, {"child": child_id, "parent": parent})
     if is_open and has_ended:
         news = {**pair, "queue": queue, "parent_status": status.value}
         tx.execute(_INSERT_HANDOVERS, news)

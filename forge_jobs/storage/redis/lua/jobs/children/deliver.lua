@@ -20,8 +20,11 @@ local function deliver(base, each)
   elseif seq <= tonumber(since) then
     return { false, WAITS[state] and state or 'wait', tonumber(since) }
   end
-  inherit(base, job, parent, policy)
   local open = WAITS[state] and 1 or 0
+  if open == 1 then
+    -- A child that went on by a note of an earlier end may be in front of the parent by now.
+    inherit(base, job, parent, policy)
+  end
   state = NOTED[action] or 'held'
   write_edge(base, id, parent, state, policy, seq)
   local word = state == 'settled' and 'forget' or 'wait'

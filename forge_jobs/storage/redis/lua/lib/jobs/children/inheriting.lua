@@ -8,7 +8,7 @@ local function come_after(base, job, parents)
   local newest = parents[1] and whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
   for _, before in ipairs(parents) do
     local state, of, seq = read_edge(base, job.id, before)
-    local status = state == 'settled' and redis.call('HGET', base .. ':j:' .. before, 'status')
+    local status = state and not WAITS[state] and redis.call('HGET', base .. ':j:' .. before, 'status')
     if before ~= job.id and (not state or status and status ~= 'done') then
       write_edge(base, job.id, before, 'open', of or policy, math.max(newest, tonumber(seq or 0)))
       if job.status == 'blocked' then
