@@ -14,10 +14,12 @@ from forge_jobs.errors import (
     CONCERNS_ALL,
     Locked,
     NotFound,
+    PartlyUnavailable,
     StorageError,
     StorageRefused,
     Unavailable,
 )
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.letters.outbox import OutboxJob
 from forge_jobs.reports import reporter
@@ -166,7 +168,27 @@ class OutboxRelay:
         silent = queues & self._there.health().silent
         for each in self._later.put_off_queues(part, silent):
             self._warn(each, error)
-        return bool(silent)
+        if silent:
+            return True
+        needing = await self._needing_silent(part)
+        new = [each for each in needing if self._later.put_off(each, error) == 1]
+        for each in new[:1]:
+            self._warn(each, error)
+        return bool(needing)
+
+    async def _needing_silent(self, part: Sequence[OutboxJob]) -> list[OutboxJob]:
+        """The records of healthy queues that need a silent part, for their parents or their ids."""
+        needs = {each.number: _needed_by(each) for each in part}
+        # A parent that goes along is not asked for elsewhere.
+        needed = set().union(*needs.values()) - {each.job.id for each in part if each.job}
+        needed |= {each.job.id for each in part if each.job and each.job.id in needs[each.number]}
+        try:
+            await self._jobs.states(sorted(needed))
+        except PartlyUnavailable as error:
+            return [each for each in part if not error.unknown.isdisjoint(needs[each.number])]
+        except StorageError:
+            pass  # found by halves
+        return []
 
     async def _refused(self, record: OutboxJob, error: Exception) -> None:
         later = self._later
@@ -213,6 +235,18 @@ class OutboxRelay:
 def _may_be_one(error: Exception) -> bool:
     """True when the store answers, and the reason may lie in a single job or pass by itself."""
     return isinstance(error, StorageRefused | Locked)
+
+
+def _needed_by(record: OutboxJob) -> set[JobId]:
+    """The jobs that the store looks for in all queues before the record can be stored.
+
+    Not for the id of the record, where that was made for this job alone.
+    """
+    job = record.job
+    if job is None:
+        return set()
+    needed = {each.job_id for each in job.after}
+    return needed | {job.id} if job.fingerprint or job.schedule else needed
 
 
 def _job_of(record: OutboxJob) -> NewJob | None:

@@ -1,6 +1,6 @@
 """A cluster of which one server is dead or frozen: an outbox goes on with the other queues."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.storage.opening import open_storage
 from tests.support import backends
 from tests.support.factories import new_job
@@ -85,6 +86,36 @@ async def test_jobs_that_need_a_silent_server_in_other_queues_delay_no_other(
         assert await waiting_in(pair) == ids[:2]
     clock.advance(60)
     assert await outbox.relay_once() == OutboxReport(2, 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_many_jobs_that_need_a_silent_server_for_their_ids_delay_others_for_a_moment(
+    shards: Shards, pair: Pair, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    outbox = pair.outbox(clock=clock)
+    healthy = [EnqueueRequest("kind", {}, queue=name) for name in shards.healthy]
+    named = [each.options(id=new_job_id()) for each in [*healthy, *healthy]]
+    ids = await pair.write([*named, *healthy])
+    lost = [each for each in ids[: len(named)] if shards.is_located_there(each)]
+    assert len(lost) > 2
+    calls: list[int] = []
+    enqueue = shards.storage.jobs.enqueue
+
+    async def counted(requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
+        calls.append(len(requests))
+        return await enqueue(requests)
+
+    monkeypatch.setattr(shards.storage.jobs, "enqueue", counted)
+    with shards.down(fault):
+        assert (await outbox.relay_once()).relayed == len(ids) - len(lost)
+        assert calls == [len(ids), len(ids) - len(lost)]
+        clock.advance(1)
+        assert (await outbox.relay_once()).relayed == 0
+        assert await waiting_in(pair) == lost
+        assert calls[2:] == [len(lost)]
+    clock.advance(60)
+    assert await outbox.relay_once() == OutboxReport(len(lost), 0)
 
 
 async def test_a_cluster_that_is_down_as_a_whole_is_away(shards: Shards, pair: Pair) -> None:
