@@ -150,10 +150,11 @@ def edge_of_requeued(
     :return: None when the child must not run: the parent is gone without success, and the edge
         says ``cancel``, or what this version does not know
     """
-    if on_failure in OF_SEQUENCES and state is EdgeState.SETTLED:
+    is_passed_in_line = on_failure in OF_SEQUENCES and not state.waits
+    if is_passed_in_line and (state is EdgeState.SETTLED or parent in ACTIVE):
         return state
     if parent in ACTIVE:
-        return EdgeState.OPEN if state.waits or on_failure not in OF_SEQUENCES else state
+        return EdgeState.OPEN
     if on_failure in NOTING and parent is not JobStatus.DONE:
         if parent is None:
             return EdgeState.CANCELLED if state.waits else state

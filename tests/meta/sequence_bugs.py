@@ -5,6 +5,8 @@ from tests.meta.bugs import Bug, Edit
 _TESTS = (
     "tests/conformance/test_sequences.py",
     "tests/conformance/test_requeued_sequences.py",
+    "tests/conformance/test_noted_sequences.py",
+    "tests/conformance/test_far_sequences.py",
     "tests/conformance/test_sequence_walks.py",
 )
 _SQL = "forge_jobs/storage/sql/jobs/"
@@ -88,6 +90,18 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "            pass\n",
     ),
     _sql(
+        "one that waits by way of another sequence is not put behind the requeued one",
+        "sequences/returning",
+        "                self._keep_behind(job_id)\n",
+        "",
+    ),
+    _sql(
+        "a note of an earlier end does not open again",
+        "sequences/lines",
+        "        edges.c.state.not_in(WAITING),\n    )\n    .values(state",
+        '        edges.c.state == "settled",\n    )\n    .values(state',
+    ),
+    _sql(
         "a requeued job waits only for the last",
         "sequences/returning",
         "found = self._active({last}) - {job_id}",
@@ -99,8 +113,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         (
             Edit(
                 "forge_jobs/model/edges.py",
-                "    if on_failure in OF_SEQUENCES and state is EdgeState.SETTLED:\n",
-                "    if False:\n",
+                "    is_passed_in_line = on_failure in OF_SEQUENCES and not state.waits\n",
+                "    is_passed_in_line = False\n",
             ),
         ),
     ),
@@ -136,9 +150,21 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _redis(
         "a job of another sequence gives a place",
-        "lib/jobs/children/returning",
+        "lib/jobs/children/keeping",
         "local is_passed = ENDED[status] or key and",
         "local is_passed = ENDED[status] or false and",
+    ),
+    _redis(
+        "one that waits by way of another sequence is not put behind the requeued one",
+        "lib/jobs/children/returning",
+        "  keep_behind(base, id, nexts)\n",
+        "",
+    ),
+    _redis(
+        "a later end leaves places to one that has gone on",
+        "jobs/children/deliver",
+        "  if open == 1 then\n",
+        "  if true then\n",
     ),
     _redis(
         "the next one is released beside a requeued head",
@@ -160,6 +186,11 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
                 f"{_SQL}deliveries.py",
                 "inherit(tx, [one for one in taken if one.handover.child_id in children])",
                 "inherit(tx, taken)",
+            ),
+            Edit(
+                f"{_SQL}sequences/lines.py",
+                "        if (one.handover.child_id, one.handover.parent_id) in waiting\n",
+                "",
             ),
             # As of a program that left the hand-overs to jobs that it removed.
             Edit(

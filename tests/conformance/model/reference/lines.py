@@ -98,6 +98,9 @@ def find_place(world: World, job: ModelJob) -> Place | None:
     def children(one: JobId) -> list[JobId]:
         return [each.id for each, _ in _behind(world, one)]
 
+    def followers(one: JobId) -> list[JobId]:
+        return [each.id for each, edge in _behind(world, one) if edge.on_failure in OF_SEQUENCES]
+
     def parents(one: JobId) -> list[JobId]:
         return _waited_for(world.jobs[one])
 
@@ -110,7 +113,8 @@ def find_place(world: World, job: ModelJob) -> Place | None:
     after = _first_active(world, parents(next_one or job.id) if stays else [last], parents)
     if not stays:
         world.last[member.line] = job.id
-    return Place(after - {job.id}, is_new=not stays)
+    near = _first_active(world, followers(job.id), followers)
+    return Place(after - {job.id}, is_new=not stays, behind=nexts - near)
 
 
 def take_place(world: World, job: ModelJob, place: Place) -> None:
@@ -118,6 +122,10 @@ def take_place(world: World, job: ModelJob, place: Place) -> None:
     for _, edge in _behind(world, job.id):
         if edge.state is EdgeState.HELD and edge.on_failure in OF_SEQUENCES:
             edge.state = EdgeState.OPEN
+    # Who waits in between may be released, or go on without the job.
+    for child in place.behind:
+        edge = world.jobs[child].edges.setdefault(job.id, Edge(world.members[child].on_failure))
+        edge.state, edge.link = EdgeState.OPEN, LIVE
     if place.is_new:
         for parent in _waited_for(job):
             job.edges[parent].state, job.edges[parent].link = EdgeState.SETTLED, CUT

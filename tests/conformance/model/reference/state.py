@@ -218,10 +218,12 @@ class Place(NamedTuple):
     """The jobs that one which comes back waits for.
 
     :ivar is_new: the job has left the place that it had, and comes last
+    :ivar behind: jobs that wait for the job by way of other sequences alone
     """
 
     after: Collection[JobId]
     is_new: bool
+    behind: Collection[JobId] = ()
 
 
 @dataclass

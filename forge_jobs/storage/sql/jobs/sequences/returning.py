@@ -41,7 +41,13 @@ _WAIT_AGAIN = (
 )
 # Also over an edge that a caller named: the two would wait for each other otherwise.
 _BEHIND = (
-    select(edges.c.child_id, edges.c.parent_id, members.c.line)
+    select(
+        edges.c.child_id,
+        edges.c.parent_id,
+        edges.c.on_failure,
+        members.c.line,
+        members.c.on_failure.label("rule"),
+    )
     .join(members, members.c.job_id == edges.c.child_id)
     .where(one_of(edges.c.parent_id, "ids"), edges.c.state.in_(WAITING))
     .order_by(edges.c.child_id, edges.c.parent_id)
@@ -67,15 +73,19 @@ class Returning:
     def __init__(self, tx: Tx, ids: Sequence[str]) -> None:
         self._tx = tx
         found = [row for some in portions(ids) for row in tx.execute(_MEMBERS, {"ids": some})]
-        self._members = {row.job_id: row for row in found}
+        self._rules: dict[str, str] = {row.job_id: row.on_failure for row in found}
+        self._members = set(self._rules)
         self._last = lock_known(tx, sorted({row.line for row in found}))
         self._line_of = {row.job_id: str(row.line) for row in found}
-        # Edges of sequences over which a child waits, by the child. By the parent also other edges.
+        # Edges of sequences over which a child waits, by the child and by the parent. The children
+        # are also those over other edges.
         self._parents: dict[str, set[str]] = {}
         self._children: dict[str, set[str]] = {}
+        self._followers: dict[str, set[str]] = {}
         self._status: dict[str, str] = {}
         self._places: dict[str, set[str]] = {}
         self._leaving: set[str] = set()
+        self._put_behind: set[tuple[str, str]] = set()
 
     def find_places(self, rows: Iterable[JobRow], after: Mapping[str, Mapping[str, bool]]) -> None:
         """Find what each of the jobs comes to wait for, once children no longer hear of its end.
@@ -104,6 +114,7 @@ class Returning:
                 mine = {each for each in known if after[job_id].get(each)}
                 found = self._active(self._parents.get(next_one or job_id, set())) - {job_id}
                 self._last[line] = last
+                self._keep_behind(job_id)
             else:
                 mine = set()
                 found = self._active({last}) - {job_id}
@@ -122,10 +133,27 @@ class Returning:
         settled = self._parents.get(job_id, set()) - mine
         for parent in settled.union(each for each, waits in after.items() if not waits):
             self._children.get(parent, set()).discard(job_id)
+            self._followers.get(parent, set()).discard(job_id)
         for parent in found:
-            self._children.setdefault(parent, set()).add(job_id)
+            self._note(job_id, parent)
         self._parents[job_id] = mine | found
         self._status[job_id] = JobStatus.PENDING.value
+
+    def _note(self, child: str, parent: str) -> None:
+        """Note an edge of a sequence, over which the child waits."""
+        self._children.setdefault(parent, set()).add(child)
+        self._followers.setdefault(parent, set()).add(child)
+
+    def _keep_behind(self, job_id: str) -> None:
+        """Put those behind the job itself that wait by way of other sequences alone.
+
+        Who waits in between may be released, or go on without the job.
+        """
+        found = _reached(self._followers, self._followers.get(job_id, ()), self._has_ended)
+        for child in self._next_ones(job_id) - found:
+            self._note(child, job_id)
+            self._parents.setdefault(child, set()).add(job_id)
+            self._put_behind.add((child, job_id))
 
     def _next_ones(self, job_id: str) -> set[str]:
         """Return the first jobs of the sequence that wait for the job and have yet to end.
@@ -166,6 +194,7 @@ class Returning:
         for ids in portions(sorted(self._leaving)):
             tx.execute(_LEAVE, {"ids": ids})
         pairs = [(child, parent) for child in coming for parent in sorted(self._places[child])]
+        pairs += sorted(self._put_behind)
         if pairs:
             self._add(pairs)
         moved = sorted({self._line_of[each] for each in coming})
@@ -182,7 +211,7 @@ class Returning:
                 "child_id": child,
                 "parent_id": parent,
                 "child_queue": queues[child],
-                "on_failure": self._members[child].on_failure,
+                "on_failure": self._rules[child],
             }
             for child, parent in pairs
         ]
@@ -200,12 +229,15 @@ class Returning:
         while ahead:
             found = self._rows(_BEHIND, {each for _, each in ahead})
             self._line_of |= {row.child_id: str(row.line) for row in found}
+            self._rules |= {row.child_id: row.rule for row in found}
             # Jobs of other sequences are passed in any case. They are not locked, as those
             # sequences are not.
             mine = {row.child_id for row in found if row.line in lines}
             self._status |= statuses(self._tx, mine - self._status.keys())
             for row in found:
                 self._children.setdefault(row.parent_id, set()).add(row.child_id)
+                if row.on_failure in OF_SEQUENCES:
+                    self._note(row.child_id, row.parent_id)
             ahead = {
                 (line, child)
                 for line, parent in ahead
@@ -233,7 +265,7 @@ class Returning:
         for row in self._rows(STILL_OPEN, new):
             self._parents[row.child_id].add(row.parent_id)
             self._line_of.setdefault(row.parent_id, self._line_of[row.child_id])
-            self._children.setdefault(row.parent_id, set()).add(row.child_id)
+            self._note(row.child_id, row.parent_id)
 
     def _rows(self, statement: Select[Any], ids: Iterable[str]) -> list[Row[Any]]:
         some_of = portions(sorted(ids))

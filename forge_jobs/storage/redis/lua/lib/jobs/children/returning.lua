@@ -1,25 +1,5 @@
--- Jobs of a sequence that wait again after they had ended. Used with inheriting, ordering and
--- relinking. See ADR 255.
-
--- Returns the first jobs from these on that have yet to end, by way of those that ended while waiting. key: by
--- way of jobs of other sequences too.
-local function active(base, ahead, next_of, key)
-  local seen, found = {}, {}
-  while ahead[1] do
-    local id = table.remove(ahead)
-    local status, sequence = unpack(redis.call('HMGET', base .. ':j:' .. id, 'status', 'sequence'))
-    local is_passed = ENDED[status] or key and key ~= string.match(sequence or '', '^%S+ (.*)$')
-    if not seen[id] and is_passed then
-      for _, each in ipairs(next_of(base, id)) do
-        ahead[#ahead + 1] = each
-      end
-    elseif not seen[id] and status then
-      found[#found + 1] = id
-    end
-    seen[id] = true
-  end
-  return found
-end
+-- Jobs of a sequence that wait again after they had ended. Used with inheriting, keeping,
+-- ordering and relinking. See ADR 255.
 
 -- The next one waits for the end of the job, and no operator can release it beside the job.
 local function no_longer_held(base, id)
@@ -59,12 +39,14 @@ local function relink_in_line(base, job, edges)
   end
   local id, _, key = job.id, sequence_of(job)
   local last = redis.call('HGET', base .. ':sequences', key) or id
-  local next_one = first_of(base, active(base, behind_in_line(base, id), behind_in_line, key))
+  local nexts = active(base, behind_in_line(base, id), behind_in_line, key)
+  local next_one = first_of(base, nexts)
   local stays = last == id or next_one
   -- The next one may wait for jobs that have passed this job when that had ended.
   local parents = active(base, stays and before_in_line(base, next_one or id) or { last }, before_in_line)
   local open = relink(base, job, edges)
   no_longer_held(base, id)
+  keep_behind(base, id, nexts)
   open = open - (stays and 0 or leave_place(base, id))
   redis.call('HSET', base .. ':sequences', key, stays and last or id)
   return open + wait_for(base, job, parents)
