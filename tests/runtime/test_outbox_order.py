@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import EnqueueRequest, JobClient
+from forge_jobs.clients.outbox.relay import OutboxReport
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Locked, StorageRefused
 from forge_jobs.model.ids import JobId, new_job_id
@@ -52,6 +53,48 @@ async def test_a_sequence_that_a_caller_has_locked_delays_no_other_and_keeps_its
                 clock.advance(60)
         assert (await outbox.relay_once()).relayed == 25
         assert await follow_each_other(pair, [first.job_id, *ids[:25]])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 500])
+async def test_a_job_after_a_dropped_one_comes_after_the_holder_of_the_key_in_any_batch(
+    pair: Pair, batch: int
+) -> None:
+    keyed = PLAIN.options(unique_key="octo")
+    outbox = pair.outbox()
+    async with JobClient(pair.there) as client:
+        holder = (await client.enqueue(keyed)).job_id
+    first, second = await pair.write([keyed, keyed])
+    children = await pair.write(
+        [PLAIN.options(after=[first]), PLAIN.options(after=[first, second])]
+    )
+    for _ in range(4 // batch + 1):
+        await outbox._relay.relay_once(batch, batches=1)
+    # Committed when the dropped ones are gone.
+    children += await pair.write([PLAIN.options(after=[second])])
+
+    assert await outbox.relay_once() == OutboxReport(1, 0)
+
+    kin = await pair.there.jobs.kin(children)
+    assert [[each.id for each in kin[child].parents] for child in children] == [[holder]] * 3
+
+
+async def test_a_dropped_job_that_another_relay_stores_after_all_is_waited_for(pair: Pair) -> None:
+    keyed = PLAIN.options(unique_key="octo")
+    outbox, another = pair.outbox(), pair.outbox()
+    async with JobClient(pair.there) as client:
+        holder = (await client.enqueue(keyed)).job_id
+        [dropped] = await pair.write([keyed])
+        records = await outbox._records.read(10)
+        await outbox.relay_once()
+        await client.cancel(holder)
+    # As of a relay that has read the record before.
+    await another._relay._send(records, lambda: False)
+    [child] = await pair.write([PLAIN.options(after=[dropped])])
+
+    assert await outbox.relay_once() == OutboxReport(1, 0)
+
+    [parent] = (await pair.there.jobs.kin([child]))[child].parents
+    assert parent.id == dropped
 
 
 @pytest.mark.parametrize("reason", [Locked, StorageRefused])

@@ -20,7 +20,7 @@ from forge_jobs.errors import (
     Unavailable,
 )
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import NewJob
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.letters.outbox import OutboxJob
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
@@ -38,6 +38,9 @@ _REFUSED_ALONE = 2
 _LOCKED_ALONE = 20
 """After so many locked records without a success between, a pass ends. Each takes the time that the
 destination waits for a lock."""
+
+_DROPPED = 10_000
+"""So many dropped jobs are known, so that later records may come after one of them."""
 
 _OF_A_RECORD = (TypeError, ValueError, ArithmeticError)
 """Errors of a record with values that no program of ours writes, as a time without a time zone or a
@@ -75,6 +78,8 @@ class OutboxRelay:
         self._judge = judge
         self._name = name
         self._later = Later(clock)
+        # A job that was not stored, as another one holds its key -> that other one.
+        self._stands_for: dict[JobId, JobId] = {}
         self._in_a_row = 0
         self._set_aside = 0
         self._has_met = False
@@ -122,8 +127,9 @@ class OutboxRelay:
             if not (part := self._later.ready(parts.pop())):
                 continue
             try:
-                jobs = [job for each in part if (job := _job_of(each))]
-                await self._jobs.enqueue(await self._judge.judged(jobs))
+                await self._look_for_dropped(part)
+                jobs = [job for each in part if (job := self._job_of(each))]
+                self._note_dropped(jobs, await self._jobs.enqueue(await self._judge.judged(jobs)))
             except (StorageError, *_OF_A_RECORD) as error:
                 if await self._put_off_silent(part, error):
                     parts.append(part)
@@ -136,6 +142,33 @@ class OutboxRelay:
                 await self._forget(part)
                 sent += len(part)
         return sent
+
+    def _job_of(self, record: OutboxJob) -> NewJob | None:
+        """The job as it is to be stored: after the holder of a key, in place of a dropped job."""
+        job = _job_of(record)
+        if job is None or not any(each.job_id in self._stands_for for each in job.after):
+            return job
+        after = tuple(
+            structs.replace(each, job_id=self._stands_for.get(each.job_id, each.job_id))
+            for each in job.after
+        )
+        return structs.replace(job, after=after)
+
+    async def _look_for_dropped(self, part: Sequence[OutboxJob]) -> None:
+        """Another relay may have stored a dropped job after all, since the key is free."""
+        parents = {after.job_id for each in part if each.job for after in each.job.after}
+        if dropped := parents & self._stands_for.keys():
+            for stored in await self._jobs.states(sorted(dropped)):
+                del self._stands_for[stored]
+
+    def _note_dropped(self, jobs: Sequence[NewJob], outcomes: Sequence[EnqueueOutcome]) -> None:
+        """As a store knows the dropped ones of one call, so that batches make no difference."""
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            self._stands_for.pop(job.id, None)
+            if outcome.job_id != job.id:
+                self._stands_for[job.id] = outcome.job_id
+        while len(self._stands_for) > _DROPPED:
+            del self._stands_for[next(iter(self._stands_for))]
 
     async def _forget(self, part: Sequence[OutboxJob]) -> None:
         self._in_a_row = 0
@@ -178,7 +211,7 @@ class OutboxRelay:
 
     async def _needing_silent(self, part: Sequence[OutboxJob]) -> list[OutboxJob]:
         """The records of healthy queues that need a silent part, for their parents or their ids."""
-        needs = {each.number: _needed_by(each) for each in part}
+        needs = {each.number: _needed_by(self._job_of(each)) for each in part}
         # A parent that goes along is not asked for elsewhere.
         needed = set().union(*needs.values()) - {each.job.id for each in part if each.job}
         needed |= {each.job.id for each in part if each.job and each.job.id in needs[each.number]}
@@ -237,12 +270,11 @@ def _may_be_one(error: Exception) -> bool:
     return isinstance(error, StorageRefused | Locked)
 
 
-def _needed_by(record: OutboxJob) -> set[JobId]:
-    """The jobs that the store looks for in all queues before the record can be stored.
+def _needed_by(job: NewJob | None) -> set[JobId]:
+    """The jobs that the store looks for in all queues before this one can be stored.
 
-    Not for the id of the record, where that was made for this job alone.
+    Not for the id of the job, where that was made for this job alone.
     """
-    job = record.job
     if job is None:
         return set()
     needed = {each.job_id for each in job.after}
