@@ -22,6 +22,12 @@ def _of_relay(name: str, old: str, new: str, test: str) -> Bug:
     return _bug(f"outbox relay: {name}", test, edit)
 
 
+def _of_dropped(name: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit("forge_jobs/clients/outbox/relay.py", old, new)
+    tests = (f"tests/runtime/test_outbox_order.py::test_{test}",)
+    return Bug(f"outbox relay: {name}", tests, (edit,), "sqlite-to-redis")
+
+
 def _of_later(name: str, old: str, new: str, test: str) -> Bug:
     return _bug(f"outbox relay: {name}", test, Edit(_LATER, old, new))
 
@@ -65,10 +71,22 @@ OUTBOX_BUGS = (
     ),
     _of_relay(
         "records go before their jobs are stored",
-        "            try:\n                jobs = [",
+        "            try:\n                await self._look_for_dropped(part)\n",
         "            await self._records.forget([each.number for each in part])\n"
-        "            try:\n                jobs = [",
+        "            try:\n                await self._look_for_dropped(part)\n",
         _REFUSES,
+    ),
+    _of_dropped(
+        "what was dropped is forgotten",
+        "                self._stands_for[job.id] = outcome.job_id\n",
+        "                pass\n",
+        f"a_job_after_a_dropped_one_comes_after_the_holder_of_the_key_in_any_batch{_PAIR[:-1]}-1]",
+    ),
+    _of_dropped(
+        "a dropped job is not looked for",
+        "                await self._look_for_dropped(part)\n",
+        "",
+        f"a_dropped_job_that_another_relay_stores_after_all_is_waited_for{_PAIR}",
     ),
     _of_relay(
         "records stay",
