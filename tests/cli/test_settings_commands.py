@@ -241,6 +241,7 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "store": "ok",
         "pool": "ok",
         "durability": "ok",
+        "rights": "ok",
         "wake-ups": "ok",
         "clock": "ok",
         "pods": "warn",
