@@ -24,7 +24,7 @@ from forge_jobs.model.series import Depth, FlowSample
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import forget, url_of
-from tests.support.factories import KIND, cleaned_up, new_job, register
+from tests.support.factories import KIND, LEASE, claim, cleaned_up, held, new_job, register
 
 pytestmark = pytest.mark.anyio
 
@@ -182,3 +182,15 @@ async def test_durations_of_many_queues_are_written_rolled_up_and_folded_in_few_
     [hour] = await store.jobs.metrics(QUEUES[-1], minute - HOUR, clock.now())
     assert hour.processing == Histogram({1: 2})
     assert 0 < len(made) < 3 * MOST, made
+
+
+async def test_a_beat_reads_the_queues_before_it_locks_jobs(store: Storage) -> None:
+    """No end of a job waits while the pod's queues are read."""
+    lease = await register(store, queues=QUEUES)
+    [job] = await claim(store, lease, queue=QUEUES[0])
+    with calls() as made:
+        beat = await store.jobs.heartbeat(lease, [held(job)], lease_for=LEASE)
+    assert len(beat.queues) == len(QUEUES)
+    [reads] = [index for index, text in enumerate(made) if "levels_of_one" in text]
+    [locks] = [index for index, text in enumerate(made) if "heartbeat_at" in text]
+    assert reads < locks

@@ -18,7 +18,7 @@ from forge_jobs.runtime.passes import coordinator
 from forge_jobs.runtime.passes.coordinator import LOOK_EVERY, UNSERVED_FOR
 from forge_jobs.storage.protocols import Storage
 from tests.support.coordinating import SETTINGS, Coordinator, Counted
-from tests.support.factories import LEASE, QUEUE, SECOND, enqueue_one, register
+from tests.support.factories import LEASE, QUEUE, SECOND, enqueue_one, new_job, register
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
@@ -284,6 +284,21 @@ async def test_a_queue_with_jobs_that_no_pod_declares_is_warned_about_once(
 
     await register(a_coordinator.storage, queues=["orphans"])
     assert (await a_coordinator.once()).unserved == ()
+
+
+async def test_thousands_of_queues_that_no_pod_declares_are_a_few_lines(
+    a_coordinator: Coordinator, manual_clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"tenant-{number:04}" for number in range(1_000)]
+    await a_coordinator.storage.jobs.enqueue([new_job(queue=name) for name in names])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(8):
+            await a_coordinator.once()
+            manual_clock.advance(UNSERVED_FOR / 3)
+            a_coordinator.memory.look_again()
+    warnings = [each.getMessage() for each in caplog.records]
+    assert len(warnings) == 6
+    assert "995 further queues" in warnings[-1]
 
 
 async def test_queues_that_a_pod_serves_within_seconds_are_not_warned_about(

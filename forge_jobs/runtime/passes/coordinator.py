@@ -33,6 +33,9 @@ a new one meanwhile."""
 _TRIES = 3
 """How often one pass plans again because a pod changed the record in between."""
 
+_NAMED = 5
+"""So many queues have a line of their own. A store may have thousands."""
+
 _SLOTS_ON_THE_LOOP = 2_000
 """A plan of more shares than this, some 5 ms of work, is made on another thread."""
 
@@ -349,19 +352,26 @@ def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
 
 
 def _warn_of_unserved(memory: CoordinatorMemory) -> None:
-    """Log one line for each queue that has been without a pod for some seconds."""
+    """Log one line for each queue that has been without a pod for some seconds, a few at most."""
     now = memory.elapsed()
     since = {queue: memory.unserved_since.get(queue, now) for queue in memory.unserved}
-    for queue, at in since.items():
-        if now - at >= UNSERVED_FOR.total_seconds():
-            since[queue] = float("inf")
-            logger.warning(
-                "queue %r has jobs and no live pod serves the queue (FORGE_QUEUES): start a worker "
-                "with this queue, or cancel its jobs",
-                queue,
-                extra={"queue": queue},
-            )
-    memory.unserved_since = since
+    late = [queue for queue, at in since.items() if now - at >= UNSERVED_FOR.total_seconds()]
+    for queue in late[:_NAMED]:
+        logger.warning(
+            "queue %r has jobs and no live pod serves the queue (FORGE_QUEUES): start a worker "
+            "with this queue, or cancel its jobs",
+            queue,
+            extra={"queue": queue},
+        )
+    if further := late[_NAMED:]:
+        logger.warning(
+            "%d further queues have jobs and no live pod serves them, from %r to %r: start workers "
+            "with these queues, or cancel their jobs; forge-jobs problems names them",
+            len(further),
+            further[0],
+            further[-1],
+        )
+    memory.unserved_since = since | dict.fromkeys(late, float("inf"))
 
 
 def _without_slot(allocation: Allocation) -> bool:

@@ -1,20 +1,27 @@
-"""Plans of hand-overs where the statistics are those of an empty table, as before an ANALYZE."""
+"""Plans where the statistics are those of an empty table, or there are none, before an ANALYZE."""
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.dialects import postgresql
 
+from forge_jobs.clock import to_us
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.sql.fleet.pods import QUEUE_BEATS
+from forge_jobs.storage.sql.fleet.registering import of_lease
 from forge_jobs.storage.sql.jobs import deliveries
 from tests.support import backends
+from tests.support.factories import LEASE, new_job, register
 from tests.support.postgres import raw
 
 pytestmark = pytest.mark.anyio
 
 STORED, AT_ONCE = 20_000, 500
+QUEUES = [f"tenant-{number:03}" for number in range(300)]
 
 FILL = f"""
 INSERT INTO forge_edges (child_id, parent_id, child_queue, on_failure, link)
@@ -49,6 +56,26 @@ async def test_a_hand_over_reads_as_many_rows_as_it_is_given(tmp_path: Path, nam
         [plan] = json.loads(await connection.fetchval(explain, *arguments))
     await backends.forget("postgres", tmp_path)
     assert sum(visited(plan["Plan"])) < 10 * STORED, plan
+
+
+async def test_a_beat_reads_as_many_rows_as_the_pod_has_queues(tmp_path: Path) -> None:
+    url = await backends.url_of("postgres", tmp_path)
+    dialect: Any = postgresql.asyncpg.dialect
+    statement = QUEUE_BEATS.compile(dialect=dialect())
+    async with raw(url) as connection:
+        for table in ("forge_slots", "forge_queues", "forge_jobs"):
+            await connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        async with await open_storage(url) as storage:
+            lease = await register(storage, queues=QUEUES)
+            await storage.jobs.enqueue([new_job(queue=name) for name in QUEUES for _ in range(2)])
+            beat = await storage.jobs.heartbeat(lease, [], lease_for=LEASE)
+        assert {each.next_due_in for each in beat.queues.values()} == {timedelta(0)}
+        values = {**statement.params, **of_lease(lease), "now": to_us(beat.now)}
+        arguments = [values[each] for each in statement.positiontup]
+        explain = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}"
+        [plan] = json.loads(await connection.fetchval(explain, *arguments))
+    await backends.forget("postgres", tmp_path)
+    assert len(QUEUES) < sum(visited(plan["Plan"])) < 30 * len(QUEUES), plan
 
 
 def visited(node: dict[str, Any]) -> Iterator[float]:

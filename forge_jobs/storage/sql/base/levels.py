@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Select, select, text
+from sqlalchemy import CTE, ColumnElement, ScalarSelect, Select, func, literal_column, select, text
 
 from forge_jobs.storage.sql.base.tables import READY, jobs
 
@@ -19,6 +19,33 @@ def levels_of(queue: ColumnElement[str]) -> CTE:
     name = found.c[queue.key or "queue"]
     higher = _lowest(name, jobs.c.priority > found.c.priority)
     return found.union_all(select(name, higher).where(found.c.priority.is_not(None)))
+
+
+def next_due_of(column: str) -> ScalarSelect[Any]:
+    """Select the least ``run_at`` of the ready jobs of a queue. NULL for no jobs.
+
+    The ready index is sorted by priority first, so the least time of a whole queue would be found
+    by a scan of that queue. Instead the first row of each priority in use is read.
+
+    A value of each row, and no join: the join of all queues compared each with each where the
+    database had no statistics of the tables yet (ADR 319).
+
+    :param column: of the outer query, with the names of queues. A text, which adds no table to the
+        FROM of a subquery
+    """
+    queue: ColumnElement[str] = literal_column(column)
+    lowest = select(_lowest(queue).label("priority"))
+    found = lowest.cte("levels_of_one", recursive=True, nesting=True)
+    higher = _lowest(queue, jobs.c.priority > found.c.priority)
+    found = found.union_all(select(higher).where(found.c.priority.is_not(None)))
+    first = (
+        select(jobs.c.run_at)
+        .where(jobs.c.queue == queue, jobs.c.priority == found.c.priority, text(READY))
+        .order_by(jobs.c.run_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+    return select(func.min(first)).select_from(found).scalar_subquery()
 
 
 def _lowest(queue: Any, *above: Any) -> Any:

@@ -10,7 +10,6 @@ from sqlalchemy import (
     case,
     delete,
     exists,
-    func,
     select,
     text,
     update,
@@ -34,11 +33,10 @@ from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import duration
 from forge_jobs.storage.sql.base.letter_tables import letters
-from forge_jobs.storage.sql.base.levels import levels_of
+from forge_jobs.storage.sql.base.levels import next_due_of
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import (
     CLAIMED,
-    READY,
     SET_ASIDE,
     handovers,
     jobs,
@@ -57,7 +55,6 @@ from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods
 from forge_jobs.storage.sql.fleet.registering import (
     NOW,
     OF_LEASE,
-    QUEUES_OF,
     change_queues,
     declared_by,
     forget_slots,
@@ -123,32 +120,7 @@ _DEAD = (
 )
 
 
-def _next_due() -> Any:
-    """Select the least ``run_at`` among the ready jobs, per queue of a pod.
-
-    The ready index is sorted by priority first, so finding the least time of a whole queue would
-    scan that queue. Instead the first row of each priority in use is read.
-    """
-    mine = QUEUES_OF.where(slots.c.epoch == bindparam("at_epoch")).cte("mine")
-
-    levels = levels_of(mine.c.queue)
-    first = (
-        select(jobs.c.run_at)
-        .where(jobs.c.queue == levels.c.queue, jobs.c.priority == levels.c.priority, text(READY))
-        .order_by(jobs.c.run_at)
-        .limit(1)
-        .scalar_subquery()
-    )
-    firsts = select(levels.c.queue, first.label("run_at")).subquery("firsts")
-    return (
-        select(firsts.c.queue, func.min(firsts.c.run_at).label("next_due"))
-        .group_by(firsts.c.queue)
-        .subquery("next_due")
-    )
-
-
 def _queue_beats() -> Any:
-    due = _next_due()
     is_live = exists().where(
         pods.c.host_id == slots.c.host_id, pods.c.epoch == slots.c.epoch, pods.c.lease_until > NOW
     )
@@ -157,11 +129,10 @@ def _queue_beats() -> Any:
             *STATE_COLUMNS,
             case((is_live, slots.c.target), else_=0).label("target"),
             case((is_live, slots.c.granted), else_=0).label("granted"),
-            due.c.next_due,
+            next_due_of("forge_slots.queue").label("next_due"),
             NOW.label("now"),
         )
         .join_from(slots, queues, queues.c.name == slots.c.queue)
-        .outerjoin(due, due.c.queue == slots.c.queue)
         .where(slots.c.host_id == bindparam("by"), slots.c.epoch == bindparam("at_epoch"))
     )
 

@@ -29,6 +29,8 @@ _START = (
 def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta) -> Beat:
     """See ``JobStore.heartbeat``."""
     renewed = renew_lease(tx, lease, lease_for)
+    # Before the renewal locks the jobs: nothing ends them while thousands of queues are read.
+    queues = queue_beats(tx, lease)
     owned = _owned(tx, lease)
     states = {held.claim: _state(owned.get(held.claim)) for held in claims}
     locked = _renew(tx, [held for held in claims if states[held.claim] is not ClaimState.LOST])
@@ -46,7 +48,7 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
         lease_held=renewed.is_held,
         claims=states,
         unknown=tuple(claim for claim in owned if claim not in states),
-        queues=queue_beats(tx, lease),
+        queues=queues,
         handovers=renewed.handovers,
         letters=renewed.letters,
         requests=renewed.requests,
