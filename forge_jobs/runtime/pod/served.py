@@ -27,6 +27,9 @@ _LOOK_EVERY = timedelta(milliseconds=100)
 _AT_ONCE = 20
 """So many queues are declared at once."""
 
+_GROWS_BY = 0.25
+"""A pod takes up new queues once they are so many of the present ones."""
+
 
 class ServedQueues:
     """Begins and ends the loops of the queues of one pod.
@@ -100,20 +103,29 @@ class ServedQueues:
     async def include(self, queues: Mapping[str, QueueSettings | None]) -> None:
         """Serve these queues too, without waiting until the store knows. Not when the pod stops.
 
-        In portions, so that a cancellation leaves those served that the store has taken.
+        In portions that grow with the pod: each is followed by a beat of all queues of the pod. A
+        cancellation leaves those served that the store has taken.
 
         :raises Unavailable: the store did not take the settings of a queue. The others are served
         """
         refusals: list[BaseException] = []
-        names = list(queues)
-        for first in range(0, len(names), _AT_ONCE):
-            part = names[first : first + _AT_ONCE]
-            answers = await asyncio.gather(
-                *(self._settle(name, queues[name]) for name in part), return_exceptions=True
-            )
-            taken = [name for name, answer in zip(part, answers, strict=True) if answer is None]
-            refusals += [answer for answer in answers if answer is not None]
-            self._serve({name: queues[name] for name in taken})
+        names, taken = list(queues), dict[str, QueueSettings | None]()
+        try:
+            for first in range(0, len(names), _AT_ONCE):
+                part = names[first : first + _AT_ONCE]
+                answers = await asyncio.gather(
+                    *(self._settle(name, queues[name]) for name in part), return_exceptions=True
+                )
+                for name, answer in zip(part, answers, strict=True):
+                    if answer is None:
+                        taken[name] = queues[name]
+                    else:
+                        refusals.append(answer)
+                if len(taken) >= len(self.loops) * _GROWS_BY:
+                    self._serve(taken)
+                    taken = {}
+        finally:
+            self._serve(taken)
         if refusals:
             raise refusals[0]
 
