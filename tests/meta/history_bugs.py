@@ -23,6 +23,7 @@ def _of_recorder(name: str, old: str, new: str, test: str) -> Bug:
     return _bug(name, _RECORDER, old, new, (f"{_RUNTIME}{test}",))
 
 
+_HEARTBEAT = "forge_jobs/storage/sql/jobs/heartbeat.py"
 _SERIES = files_of("series")
 _SHARED = "forge_jobs/storage/history/"
 _CALLS = "forge_jobs/runtime/shared/store_calls.py"
@@ -283,6 +284,51 @@ HISTORY_BUGS = (
                 "if True]",
             ),
         ),
+    ),
+    Bug(
+        "series: the last flush beside another one takes the same counts",
+        (
+            "tests/runtime/test_rollup.py::test_the_last_flush_beside_another_one_counts_each_run_once",
+        ),
+        (
+            Edit(
+                "forge_jobs/runtime/shared/latencies.py",
+                "FLUSH_BATCH] if key in self._flows]",
+                "FLUSH_BATCH]]",
+            ),
+        ),
+    ),
+    Bug(
+        "beats: the queues are read while the jobs of the pod are locked",
+        (
+            "tests/backends/test_costs_of_many_queues.py"
+            "::test_a_beat_reads_the_queues_before_it_locks_jobs",
+        ),
+        (
+            Edit(
+                "forge_jobs/storage/sql/jobs/heartbeat.py",
+                "queues=queues,",
+                "queues=queue_beats(tx, lease),",
+            ),
+            Edit(
+                "forge_jobs/storage/sql/jobs/heartbeat.py",
+                "    queues = queue_beats(tx, lease)\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "coordinator: each of thousands of queues has a line",
+        (
+            "tests/runtime/test_coordinator.py"
+            "::test_thousands_of_queues_that_no_pod_declares_are_a_few_lines",
+        ),
+        (Edit("forge_jobs/runtime/passes/coordinator.py", "_NAMED = 5\n", "_NAMED = 5_000\n"),),
+    ),
+    Bug(
+        "patterns: a pod takes up 20 queues at once, however many there are",
+        ("tests/runtime/test_many_queues_by_pattern.py::test_many_queues_join_in_few_portions",),
+        (Edit("forge_jobs/runtime/pod/served.py", "_GROWS_BY = 0.25\n", "_GROWS_BY = 0\n"),),
     ),
     Bug(
         "series: what the store did not take is gone",

@@ -1,12 +1,14 @@
 """Many queues that appear at once: those that the store takes are served."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from forge_jobs import EnqueueRequest, HandlerRegistry, QueueRuntime, QueueSettings
 from forge_jobs.errors import Unavailable
+from forge_jobs.runtime.pod.served import ServedQueues
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import quick_settings
 from tests.support.waiting import wait_until
@@ -72,3 +74,24 @@ async def test_a_look_that_is_broken_off_has_not_been_in_vain(
         outcome = await handle.enqueue(EnqueueRequest("works", {}, queue=NAMES[0]))
         assert await handle.result(outcome.job_id, timeout=50) == "done"
         stuck.set()
+
+
+async def test_many_queues_join_in_few_portions(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each portion the pod tells the store of all queues, and the leader plans for all."""
+    names = [f"tenant-{number:03}" for number in range(400)]
+    portions: list[int] = []
+    serve = ServedQueues._serve
+
+    def noting(served: ServedQueues, queues: Mapping[str, QueueSettings | None]) -> None:
+        portions.append(len(queues))
+        serve(served, queues)
+
+    async with a_runtime(storage).start() as handle:
+        monkeypatch.setattr(ServedQueues, "_serve", noting)
+        served = handle._pod.served
+        await served.include(dict.fromkeys(names, QueueSettings(max_workers=2)))
+        assert set(names) <= set(handle.queues)
+        assert sum(portions) == len(names)
+        assert len(portions) < 15, portions

@@ -16,7 +16,7 @@ from forge_jobs.runtime.passes import gauges as gauges_module
 from forge_jobs.runtime.passes.cleanup import roll_up_once
 from forge_jobs.runtime.passes.depths import record_depths_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
-from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.latencies import FLUSH_BATCH, LatencyRecorder
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, QUEUE, counters, done, enqueue_one, register, run_one
 
@@ -132,6 +132,31 @@ async def test_durations_survive_an_outage_of_the_store_and_count_once(
 
     [bucket] = await manual_storage.jobs.metrics(QUEUE, start, start + DAY)
     assert sum(bucket.total.counts.values()) == 3
+
+
+async def test_the_last_flush_beside_another_one_counts_each_run_once(
+    manual_storage: Storage,
+    manual_clock: ManualClock,
+    recorder: LatencyRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As at the stop of a pod of a thousand queues, while the minute is being written."""
+    start, real = manual_clock.now(), manual_storage.jobs.add_flows
+
+    async def add_while_the_pod_stops(samples: Sequence[FlowSample]) -> Sequence[FlowSample]:
+        monkeypatch.setattr(manual_storage.jobs, "add_flows", real)
+        await recorder.flush_once(all_minutes=True)
+        return await real(samples)
+
+    names = [f"tenant-{number:03}" for number in range(FLUSH_BATCH + 2)]
+    for name in names:
+        recorder.record(name, 0.1, due(manual_clock, 1.0), kind="works", ended="succeeded")
+    manual_clock.advance(MINUTE)
+    monkeypatch.setattr(manual_storage.jobs, "add_flows", add_while_the_pod_stops)
+    await recorder.flush_once()
+    for name in (names[0], names[-1]):
+        [step] = await manual_storage.jobs.series(start, start + DAY, queue=name, kind="works")
+        assert dict(step.counts) == {"succeeded": 1}
 
 
 async def test_series_get_a_minute_of_a_kind_once_it_is_over(

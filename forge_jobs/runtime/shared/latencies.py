@@ -110,7 +110,9 @@ class LatencyRecorder:
         minute = self._clock.time_us() // _MINUTE_US
         over = [key for key in self._flows if all_minutes or key[2] != minute]
         for start in range(0, len(over), FLUSH_BATCH):
-            taken = {key: self._flows.pop(key) for key in over[start : start + FLUSH_BATCH]}
+            # The last flush, at the stop, may have taken the rest meanwhile.
+            some = [key for key in over[start : start + FLUSH_BATCH] if key in self._flows]
+            taken = {key: self._flows.pop(key) for key in some}
             samples = {key: _flow_sample(key, flow) for key, flow in taken.items()}
             try:
                 silent = await self._jobs.add_flows([*samples.values()])

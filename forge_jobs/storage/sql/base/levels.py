@@ -28,7 +28,7 @@ def next_due_of(column: str) -> ScalarSelect[Any]:
     by a scan of that queue. Instead the first row of each priority in use is read.
 
     A value of each row, and no join: the join of all queues compared each with each where the
-    database had no statistics of the tables yet (ADR 319).
+    database had no statistics of the tables yet (ADR 320).
 
     :param column: of the outer query, with the names of queues. A text, which adds no table to the
         FROM of a subquery
