@@ -251,8 +251,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "the last of several is the one with the highest id",
         "sequences/lines",
-        "    return max(left or places)\n",
-        "    return max(places)\n",
+        "    return max(left or places, key",
+        "    return max(places, key",
     ),
     _redis(
         "the last of several is the one with the highest id",

@@ -56,8 +56,13 @@ def leave(world: World, job: ModelJob) -> None:
     if world.last.get(member.line) == job.id:
         del world.last[member.line]
         if before:
-            [last] = [each for each in before if _comes_after_all(world, each, before)]
-            world.last[member.line] = last
+            left = [
+                each for each in before if not any(_comes_after(world, one, each) for one in before)
+            ]
+            # One that has ended may have left its place.
+            world.last[member.line] = max(
+                left or before, key=lambda each: (not world.jobs[each].is_finished, each)
+            )
 
 
 def inherit(world: World, news: Handover) -> None:
@@ -165,10 +170,6 @@ def _comes_after(world: World, job_id: JobId, other: JobId) -> bool:
             if other in _waited_for(world.jobs[one]):
                 return True
     return False
-
-
-def _comes_after_all(world: World, job_id: JobId, others: Iterable[JobId]) -> bool:
-    return all(_comes_after(world, job_id, each) for each in others if each != job_id)
 
 
 def _first_active(

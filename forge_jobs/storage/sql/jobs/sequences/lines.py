@@ -76,7 +76,7 @@ _open = (
 _OPEN_AGAIN = (
     _open.where(edges.c.link != TOLD).values(link=bindparam("to")).returning(edges.c.on_failure)
 )
-# A handover of this very end is on its way already.
+# A handover of this very end is under way.
 _OPEN_TOLD = _open.where(edges.c.link == TOLD)
 
 
@@ -150,7 +150,8 @@ def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
                     _add_edge(tx, child, parent, status[parent])
         last = [row for ids in portions(before) for row in tx.execute(_NAMED_LAST, {"ids": ids})]
         kept = [row for row in last if before[row.job_id]]
-        set_last(tx, {row.line: _latest(tx, before[row.job_id]) for row in kept})
+        latest = {row.line: _latest(tx, before[row.job_id], status) for row in kept}
+        set_last(tx, latest)
     for ids in portions(removed):
         tx.execute(_FORGET, {"ids": ids})
         tx.execute(_FORGET_MEMBERS, {"ids": ids})
@@ -175,8 +176,11 @@ def _stored_before(
     return before, status
 
 
-def _latest(tx: Tx, places: Sequence[str]) -> str:
-    """Return the job of a sequence that waits for the others, also by way of other jobs."""
+def _latest(tx: Tx, places: Sequence[str], status: Mapping[str, str]) -> str:
+    """Return the job of a sequence that waits for the others, also by way of other jobs.
+
+    Rather one that has yet to end: one that has ended may have left the place.
+    """
     left, seen = set(places), set(places)
     ahead = left if len(places) > 1 else set()
     while ahead and len(left) > 1:
@@ -188,7 +192,7 @@ def _latest(tx: Tx, places: Sequence[str]) -> str:
         left -= found
         ahead = found - seen
         seen |= found
-    return max(left or places)
+    return max(left or places, key=lambda each: (JobStatus(status[each]) not in TERMINAL, each))
 
 
 def _beyond(start: str, parents: Mapping[str, Sequence[str]]) -> set[str]:
