@@ -9,7 +9,17 @@ from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import dead, done, enqueue_one, finish, get_job, new_job, only, run_one
+from tests.support.factories import (
+    QUEUE,
+    dead,
+    done,
+    enqueue_one,
+    finish,
+    get_job,
+    new_job,
+    only,
+    run_one,
+)
 from tests.support.lines import claim_due, edges_of, in_line, order_of, tell
 
 pytestmark = pytest.mark.anyio
@@ -365,3 +375,21 @@ async def test_who_comes_after_a_deleted_last_job_waits_for_the_one_that_has_yet
     await storage.jobs.delete(only(last))
     await storage.jobs.requeue(only(second, third))
     assert (await order_of(storage, lease))[0] == first
+
+
+async def test_a_job_that_is_released_behind_an_ended_one_waits_for_one_that_came_back(
+    storage: Storage, lease: PodLease
+) -> None:
+    all_jobs = JobFilter(queues=(QUEUE,))
+    first, second = await in_line(storage, 2)
+    after = (After(second, "cancel"), After(first, "hold"))
+    third = await enqueue_one(storage, sequence=Line("k"), after=after)
+    fourth = await enqueue_one(storage, sequence=Line("k"), after=(After(third, "cancel"),))
+    await storage.jobs.cancel(only(fourth, third, first))
+    await storage.jobs.delete(only(second))
+    await storage.jobs.requeue(only(fourth))
+    await tell(storage)
+    await storage.jobs.requeue(all_jobs, limit=10)
+    await tell(storage)
+    await storage.jobs.release_held(all_jobs, limit=10)
+    assert await order_of(storage, lease) == [first, fourth]

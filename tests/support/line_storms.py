@@ -99,9 +99,13 @@ class LineStorm:
         policies = get_args(Policy)
         keys = [self._dice.choice(policies) for _ in range(9)]
         jobs = [new_job(sequence=Line(key, key)) for key in keys]
-        with suppress(Locked):  # by a batch that takes longer than an enqueue waits
+        # Before the call: once the jobs are stored another caller may claim them.
+        self._key_of |= {job.id: key for job, key in zip(jobs, keys, strict=True)}
+        try:
             await store.jobs.enqueue(jobs)
-            self._key_of |= {job.id: key for job, key in zip(jobs, keys, strict=True)}
+        except Locked:  # by a batch that takes longer than an enqueue waits
+            for job in jobs:
+                del self._key_of[job.id]
 
     async def _work(self, store: Storage, lease: PodLease, dice: random.Random) -> None:
         claimed = await claim(store, lease, limit=5)

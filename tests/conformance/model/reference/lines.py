@@ -103,9 +103,6 @@ def find_place(world: World, job: ModelJob) -> Place | None:
     def children(one: JobId) -> list[JobId]:
         return [each.id for each, _ in _behind(world, one)]
 
-    def followers(one: JobId) -> list[JobId]:
-        return [each.id for each, edge in _behind(world, one) if edge.on_failure in OF_SEQUENCES]
-
     def parents(one: JobId) -> list[JobId]:
         return _waited_for(world.jobs[one])
 
@@ -118,7 +115,7 @@ def find_place(world: World, job: ModelJob) -> Place | None:
     after = _first_active(world, parents(next_one or job.id) if stays else [last], parents)
     if not stays:
         world.last[member.line] = job.id
-    near = _first_active(world, followers(job.id), followers)
+    near = {each.id for each, edge in _behind(world, job.id) if edge.on_failure in OF_SEQUENCES}
     return Place(after - {job.id}, is_new=not stays, behind=nexts - near)
 
 

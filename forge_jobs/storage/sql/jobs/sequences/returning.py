@@ -145,12 +145,11 @@ class Returning:
         self._followers.setdefault(parent, set()).add(child)
 
     def _keep_behind(self, job_id: str) -> None:
-        """Put those behind the job itself that wait by way of other sequences alone.
+        """Put the next ones behind the job itself.
 
         Who waits in between may be released, or go on without the job.
         """
-        found = _reached(self._followers, self._followers.get(job_id, ()), self._has_ended)
-        for child in self._next_ones(job_id) - found:
+        for child in self._next_ones(job_id) - self._followers.get(job_id, set()):
             self._note(child, job_id)
             self._parents.setdefault(child, set()).add(job_id)
             self._put_behind.add((child, job_id))

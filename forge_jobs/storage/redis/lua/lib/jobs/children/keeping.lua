@@ -20,17 +20,6 @@ local function active(base, ahead, next_of, key)
   return found
 end
 
--- The jobs behind over edges of the sequence.
-local function followers(base, id)
-  local found = {}
-  for _, child in ipairs(behind_in_line(base, id)) do
-    if OF_SEQUENCES[select(2, read_edge(base, child, id))] then
-      found[#found + 1] = child
-    end
-  end
-  return found
-end
-
 local function put_behind(base, id, child)
   local job, state, of, seq = load(base, child), read_edge(base, child, id)
   local policy = of or sequence_of(job)
@@ -42,22 +31,12 @@ local function put_behind(base, id, child)
   note_children(base, id, { child, base:match('{(.*)}') .. ' ' .. policy })
 end
 
--- Puts the next ones behind the job itself that wait by way of other sequences alone: who waits in between
--- may be released, or go on without the job.
+-- Puts the next ones behind the job itself: who waits in between may be released, or go on without the job.
 local function keep_behind(base, id, nexts)
-  local near
   for _, child in ipairs(nexts) do
     local state, policy = read_edge(base, child, id)
     if not (WAITS[state] and OF_SEQUENCES[policy]) then
-      if not near then
-        near = {}
-        for _, each in ipairs(active(base, followers(base, id), followers)) do
-          near[each] = true
-        end
-      end
-      if not near[child] then
-        put_behind(base, id, child)
-      end
+      put_behind(base, id, child)
     end
   end
 end
