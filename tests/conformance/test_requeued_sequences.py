@@ -4,7 +4,6 @@ import pytest
 
 from forge_jobs.model.edges import WAITING, EdgeState
 from forge_jobs.model.filters import JobFilter, Refusal
-from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.dependencies import delivery
@@ -347,34 +346,6 @@ async def test_a_named_parent_further_ahead_keeps_its_place(
         await storage.jobs.requeue(only(line[each]))
         await tell(storage)
     assert len(await order_of(storage, lease)) >= 2  # The last one may have been cancelled.
-
-
-async def _tell_only(storage: Storage, child: JobId) -> None:
-    news = [each for each in await storage.jobs.handovers(10) if each.child_id == child]
-    await storage.jobs.deliver([delivery(each) for each in news])
-
-
-async def test_who_comes_after_a_deleted_last_job_waits_for_the_one_that_has_yet_to_end(
-    storage: Storage, lease: PodLease
-) -> None:
-    [first, second] = await in_line(storage, 2, "skip")
-    named = After(second, "cancel")
-    third = await enqueue_one(storage, after=(named,), sequence=Line("k", "skip"))
-    [last] = await in_line(storage, 1, "skip")
-    await storage.jobs.cancel(only(first, second))
-    await _tell_only(storage, third)
-    await _tell_only(storage, second)
-    assert (await get_job(storage, third)).status is JobStatus.CANCELLED
-    assert (await storage.jobs.restore(only(first))).changed == (first,)
-    await _tell_only(storage, last)
-    assert await edges_of(storage, last) == {
-        first: EdgeState.OPEN,
-        second: EdgeState.OPEN,
-        third: EdgeState.SETTLED,
-    }
-    await storage.jobs.delete(only(last))
-    await storage.jobs.requeue(only(second, third))
-    assert (await order_of(storage, lease))[0] == first
 
 
 async def test_a_job_that_is_released_behind_an_ended_one_waits_for_one_that_came_back(

@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 
 _TESTS = (
     "tests/conformance/test_sequences.py",
+    "tests/conformance/test_deleted_in_line.py",
     "tests/conformance/test_requeued_sequences.py",
     "tests/conformance/test_noted_sequences.py",
     "tests/conformance/test_far_sequences.py",
@@ -150,7 +151,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _redis(
         "a job of another sequence gives a place",
-        "lib/jobs/children/keeping",
+        "lib/jobs/children/passing",
         "local is_passed = ENDED[status] or key and",
         "local is_passed = ENDED[status] or false and",
     ),
@@ -244,15 +245,27 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _sql(
         "a deleted job lets the next overtake",
-        "sequences/lines",
+        "sequences/leaving",
         "            if edge.child_id not in before:\n",
         "            if False:\n",
     ),
     _sql(
         "the last of several is the one with the highest id",
-        "sequences/lines",
-        "    return max(left or places, key",
-        "    return max(places, key",
+        "sequences/leaving",
+        "    return max(_not_ahead(tx, behind or set(places)))\n",
+        "    return max(behind or places)\n",
+    ),
+    _sql(
+        "a job that has ended and left its place may be the last",
+        "sequences/leaving",
+        "        behind &= _behind(tx, newest)\n",
+        "        pass\n",
+    ),
+    _redis(
+        "a job that has ended and left its place may be the last",
+        "lib/jobs/children/inheriting",
+        "latest(base, behind_active(base, parents))",
+        "latest(base, parents)",
     ),
     _redis(
         "the last of several is the one with the highest id",
@@ -262,7 +275,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _sql(
         "a deleted last job is forgotten with all before",
-        "sequences/lines",
+        "sequences/leaving",
         "        kept = [row for row in last if before[row.job_id]]\n",
         "        kept = last[:0]\n",
     ),

@@ -33,7 +33,8 @@ from forge_jobs.storage.sql.jobs.requeue import (
     write_requeued,
     write_restored,
 )
-from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines, lock_lines
+from forge_jobs.storage.sql.jobs.sequences.leaving import leave_lines
+from forge_jobs.storage.sql.jobs.sequences.lines import lock_lines
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 from forge_jobs.storage.sql.progress.notes import forget
 

@@ -1,6 +1,6 @@
 """Sequences: which job of a key comes after which, also when one is removed or comes back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from forge_jobs.model.edges import OF_SEQUENCES, EdgeState, named_in_line
 from forge_jobs.model.ids import JobId
@@ -56,13 +56,15 @@ def leave(world: World, job: ModelJob) -> None:
     if world.last.get(member.line) == job.id:
         del world.last[member.line]
         if before:
-            left = [
-                each for each in before if not any(_comes_after(world, one, each) for one in before)
+            # Of those behind all that have yet to end: one that has ended may have left its place.
+            active = _first_active(world, before, lambda one: _waited_for(world.jobs[one]))
+            newest = _not_ahead(world, active)
+            behind = [
+                each
+                for each in before
+                if each in newest or any(_comes_after(world, each, one) for one in newest)
             ]
-            # One that has ended may have left its place.
-            world.last[member.line] = max(
-                left or before, key=lambda each: (not world.jobs[each].is_finished, each)
-            )
+            world.last[member.line] = max(_not_ahead(world, behind or before))
 
 
 def inherit(world: World, news: Handover) -> None:
@@ -167,6 +169,12 @@ def _comes_after(world: World, job_id: JobId, other: JobId) -> bool:
             if other in _waited_for(world.jobs[one]):
                 return True
     return False
+
+
+def _not_ahead(world: World, ids: Collection[JobId]) -> Collection[JobId]:
+    """Return the jobs that no other of them waits for."""
+    left = [each for each in ids if not any(_comes_after(world, one, each) for one in ids)]
+    return left or ids
 
 
 def _first_active(

@@ -53,7 +53,8 @@ from forge_jobs.storage.sql.jobs.metrics import (
     fold_latencies,
     hour_of,
 )
-from forge_jobs.storage.sql.jobs.sequences.lines import leave_lines, lock_lines
+from forge_jobs.storage.sql.jobs.sequences.leaving import leave_lines
+from forge_jobs.storage.sql.jobs.sequences.lines import lock_lines
 from forge_jobs.storage.sql.progress.notes import forget
 
 KEPT_AT_LEAST = timedelta(minutes=1)

@@ -7,7 +7,7 @@ key do it one after the other. So do calls that change for whom a stored job wai
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState
 from forge_jobs.model.ids import JobId
@@ -32,8 +32,6 @@ _FREE_LINES = _KNOWN_LINES.order_by(sequences.c.line).with_for_update(skip_locke
 _SET_LAST = (
     update(sequences).where(sequences.c.line == bindparam("of")).values(job_id=bindparam("last"))
 )
-_FORGET_MEMBERS = delete(members).where(one_of(members.c.job_id, "ids"))
-_FORGET = delete(sequences).where(one_of(sequences.c.job_id, "ids"))
 _LOCKED = (
     select(jobs.c.id, jobs.c.status)
     .where(one_of(jobs.c.id, "ids"))
@@ -57,11 +55,6 @@ CHILDREN = (
         edges.c.on_failure.in_(OF_SEQUENCES),
     )
     .order_by(edges.c.child_id, edges.c.parent_id)
-)
-_NAMED_LAST = (
-    select(sequences.c.line, sequences.c.job_id)
-    .where(one_of(sequences.c.job_id, "ids"))
-    .order_by(sequences.c.line)
 )
 _INSERT_HANDOVERS = insert(handovers)
 _open = (
@@ -132,84 +125,6 @@ def _placed(
     return msgspec.structs.replace(request, after=(*request.after, *places))
 
 
-def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
-    """Take jobs that are being removed out of their sequences, before their edges go.
-
-    Those behind come to wait for what the jobs waited for, and so do those that are yet to come.
-
-    :param removed: of sequences that are locked, see :func:`lock_lines`
-    """
-    before, status = _stored_before(tx, removed)
-    if any(before.values()):
-        told = [edge for ids in portions(before) for edge in tx.execute(CHILDREN, {"ids": ids})]
-        rules = _rules(tx, {edge.child_id: edge.on_failure for edge in told})
-        for edge in told:
-            if edge.child_id not in before:
-                child = (edge.child_id, edge.child_queue, rules[edge.child_id])
-                for parent in before[edge.parent_id]:
-                    _add_edge(tx, child, parent, status[parent])
-        last = [row for ids in portions(before) for row in tx.execute(_NAMED_LAST, {"ids": ids})]
-        kept = [row for row in last if before[row.job_id]]
-        latest = {row.line: _latest(tx, before[row.job_id], status) for row in kept}
-        set_last(tx, latest)
-    for ids in portions(removed):
-        tx.execute(_FORGET, {"ids": ids})
-        tx.execute(_FORGET_MEMBERS, {"ids": ids})
-
-
-def _stored_before(
-    tx: Tx, removed: Sequence[str]
-) -> tuple[dict[str, list[str]], Mapping[str, str]]:
-    """Return for each of the jobs the stored jobs of its sequence that it waits for, and the
-    statuses of those.
-
-    One that waits for another of the removed jobs waits for what that one waits for.
-    """
-    found = [edge for ids in portions(removed) for edge in tx.execute(STILL_OPEN, {"ids": ids})]
-    if not found:
-        return {}, {}
-    parents: dict[str, list[str]] = {each: [] for each in removed}
-    for edge in found:
-        parents[edge.child_id].append(edge.parent_id)
-    status = statuses(tx, {edge.parent_id for edge in found} - parents.keys())
-    before = {each: sorted(_beyond(each, parents) & status.keys()) for each in removed}
-    return before, status
-
-
-def _latest(tx: Tx, places: Sequence[str], status: Mapping[str, str]) -> str:
-    """Return the job of a sequence that waits for the others, also by way of other jobs.
-
-    Rather one that has yet to end: one that has ended may have left the place.
-    """
-    left, seen = set(places), set(places)
-    ahead = left if len(places) > 1 else set()
-    while ahead and len(left) > 1:
-        found = {
-            edge.parent_id
-            for ids in portions(sorted(ahead))
-            for edge in tx.execute(STILL_OPEN, {"ids": ids})
-        }
-        left -= found
-        ahead = found - seen
-        seen |= found
-    return max(left or places, key=lambda each: (JobStatus(status[each]) not in TERMINAL, each))
-
-
-def _beyond(start: str, parents: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the first jobs on the way from one to its parents that have no entry themselves."""
-    found: set[str] = set()
-    seen: set[str] = set()
-    ahead = [start]
-    while ahead:
-        job_id = ahead.pop()
-        if job_id not in parents:
-            found.add(job_id)
-        elif job_id not in seen:
-            seen.add(job_id)
-            ahead += parents[job_id]
-    return found
-
-
 def statuses(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
     """Lock the jobs, and return the statuses of those that are stored."""
     return {
@@ -255,14 +170,14 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     if not found:
         return
     status = statuses(tx, {parent for _, parent in found})
-    rules = _rules(tx, {one.handover.child_id: one.handover.on_failure for one, _ in found})
+    rules = rules_of(tx, {one.handover.child_id: one.handover.on_failure for one, _ in found})
     for one, parent in found:
         told = one.handover
         child = (told.child_id, told.queue, rules[told.child_id])
-        _add_edge(tx, child, parent, status.get(parent))
+        add_edge(tx, child, parent, status.get(parent))
 
 
-def _rules(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
+def rules_of(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
     """Return what the sequences of the children say of those before.
 
     :param words: of an edge of each child, which may be of a parent that the request named
@@ -273,7 +188,7 @@ def _rules(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
     return {child: rules.get(child, LINE_RULES[0]) for child in words}
 
 
-def _add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> None:
+def add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> None:
     """Let a child wait for one parent more.
 
     :param child: the id, the queue, and what a failure of the parent means

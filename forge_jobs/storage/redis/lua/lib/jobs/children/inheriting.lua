@@ -1,5 +1,5 @@
--- Edges of sequences, whose parent ended while waiting, or is removed. Used with jobs, edges, handing, linking and
--- ordering.
+-- Edges of sequences, whose parent ended while waiting, or is removed. Used with jobs, edges, handing, linking,
+-- passing and ordering.
 
 -- An edge that has settled opens again: the job had come last, and so left its place behind that parent.
 -- Ends of those parents that are on their way have no effect.
@@ -26,6 +26,24 @@ local function inherit(base, job, parent, policy)
   end
 end
 
+-- Of jobs of a sequence those behind all that have yet to end, or all. One that has ended may have left the line.
+local function behind_active(base, ids)
+  if not ids[2] then
+    return ids
+  end
+  local starts, found = {}, {}
+  for index, id in ipairs(ids) do
+    starts[index] = id
+  end
+  local newest = latest(base, active(base, starts, before_in_line))
+  for _, id in ipairs(newest and ids or {}) do
+    if id == newest or comes_after(base, id, { [newest] = true }) then
+      found[#found + 1] = id
+    end
+  end
+  return found[1] and found or ids
+end
+
 -- Takes a job that is being removed out of its sequence, while the children and edges of the job stand.
 -- Those behind come to wait for what the job waited for, and so do those that are yet to come.
 local function leave_line(base, job)
@@ -48,7 +66,7 @@ local function leave_line(base, job)
   if redis.call('HGET', base .. ':sequences', key) == job.id then
     redis.call('HDEL', base .. ':sequences', key)
     if parents[1] then
-      redis.call('HSET', base .. ':sequences', key, latest(base, parents))
+      redis.call('HSET', base .. ':sequences', key, latest(base, behind_active(base, parents)))
     end
   end
 end

@@ -59,16 +59,11 @@ local function first_of(base, ids)
   end
 end
 
--- Of jobs the one that waits for all others, rather one that has yet to end: one that has ended may have left
--- the place. nil when there are none.
+-- Of jobs the one that waits for all others. nil when there are none.
 local function latest(base, ids)
   local last
-  local function has_ended(id)
-    return ENDED[redis.call('HGET', base .. ':j:' .. id, 'status')]
-  end
   for _, id in ipairs(ids) do
-    if not last or comes_after(base, id, { [last] = true })
-      or has_ended(last) and not has_ended(id) and not comes_after(base, last, { [id] = true }) then
+    if not last or comes_after(base, id, { [last] = true }) then
       last = id
     end
   end
