@@ -1,5 +1,7 @@
 """JobStore.heartbeat and record_start."""
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -254,6 +256,17 @@ async def test_a_beat_tells_of_a_cool_down(storage: Storage, lease: PodLease) ->
     await run_one(storage, lease, snoozed(cooldown=Cooldown(60 * SECOND, 4)))
     state = (await storage.jobs.heartbeat(lease, [], LEASE)).queues[QUEUE].state
     assert (state.cooldown_remaining, state.cooldown_level) == (60 * SECOND, 4)
+
+
+async def test_each_queue_has_a_due_time_of_its_own(storage: Storage) -> None:
+    due_in = {"due": timedelta(0), "empty": None, "late": 9 * SECOND, "soon": 2 * SECOND}
+    lease = await register(storage, queues=list(due_in))
+    for queue, wait in due_in.items():
+        for priority in (-1, 0) if wait is not None else ():
+            await enqueue_one(storage, queue=queue, delay=wait, priority=priority)
+    await enqueue_one(storage, queue="of another pod")
+    beat = await storage.jobs.heartbeat(lease, [], LEASE)
+    assert {name: each.next_due_in for name, each in beat.queues.items()} == due_in
 
 
 async def test_a_beat_tells_when_the_next_job_falls_due(

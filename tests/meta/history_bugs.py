@@ -299,6 +299,17 @@ HISTORY_BUGS = (
         ),
     ),
     Bug(
+        "beats: a queue has the due time of another",
+        ("tests/conformance/test_heartbeat.py::test_each_queue_has_a_due_time_of_its_own",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/base/levels.py",
+                "jobs.c.queue == queue, jobs.c.priority == found.c.priority, text(READY))",
+                "jobs.c.priority == found.c.priority, text(READY))",
+            ),
+        ),
+    ),
+    Bug(
         "beats: the queues are read while the jobs of the pod are locked",
         (
             "tests/backends/test_costs_of_many_queues.py"
