@@ -40,7 +40,8 @@ class LineStorm:
         self._clock = clock
         self._seed = seed
         self._dice = random.Random(seed)
-        self._key_of: dict[JobId, str] = {}
+        self._keys: dict[JobId, str] = {}
+        self._stored: list[JobId] = []
         self._running: dict[str, JobId] = {}
 
     async def run(self) -> None:
@@ -64,14 +65,14 @@ class LineStorm:
             for verb in (store.jobs.requeue, store.jobs.release_held):
                 # A deleted job stops a line of ``stop``.
                 await tell(store)
-                await verb(JobFilter(ids=tuple(self._key_of)), limit=1_000)
+                await verb(JobFilter(ids=tuple(self._stored)), limit=1_000)
             if not (claimed := await claim_due(store, lease)):
                 break
-            keys = [self._key_of[each.claim.job_id] for each in claimed]
+            keys = [self._keys[each.claim.job_id] for each in claimed]
             assert len(keys) == len(set(keys)), f"beside each other: {keys}"
             for each in claimed:
                 await finish(store, each, done())
-        stored = await store.jobs.get(list(self._key_of))
+        stored = await store.jobs.get(self._stored)
         left = [job.id for job in stored.values() if job.status != "done"]
         assert not left, f"jobs that never run: {left}"
 
@@ -93,30 +94,28 @@ class LineStorm:
                     await getattr(store.jobs, verb)(some)
 
     def _some(self, count: int) -> JobFilter:
-        return only(*self._dice.sample(sorted(self._key_of), min(count, len(self._key_of))))
+        return only(*self._dice.sample(self._stored, min(count, len(self._stored))))
 
     async def _enqueue(self, store: Storage) -> None:
         policies = get_args(Policy)
         keys = [self._dice.choice(policies) for _ in range(9)]
         jobs = [new_job(sequence=Line(key, key)) for key in keys]
         # Before the call: once the jobs are stored another caller may claim them.
-        self._key_of |= {job.id: key for job, key in zip(jobs, keys, strict=True)}
-        try:
+        self._keys |= {job.id: key for job, key in zip(jobs, keys, strict=True)}
+        with suppress(Locked):  # by a batch that takes longer than an enqueue waits
             await store.jobs.enqueue(jobs)
-        except Locked:  # by a batch that takes longer than an enqueue waits
-            for job in jobs:
-                del self._key_of[job.id]
+            self._stored += (job.id for job in jobs)
 
     async def _work(self, store: Storage, lease: PodLease, dice: random.Random) -> None:
         claimed = await claim(store, lease, limit=5)
         for each in claimed:
-            key = self._key_of[each.claim.job_id]
+            key = self._keys[each.claim.job_id]
             assert key not in self._running, f"{each.claim.job_id} beside {self._running[key]}"
             self._running[key] = each.claim.job_id
         await anyio.lowlevel.checkpoint()
         for each in claimed:
             # Before the call: once the end is stored the next one may be claimed.
-            del self._running[self._key_of[each.claim.job_id]]
+            del self._running[self._keys[each.claim.job_id]]
         ends = [
             Finalization(each.claim, dice.choice([done(), failed(), dead()])) for each in claimed
         ]
