@@ -94,7 +94,8 @@ class LineStorm:
                     await getattr(store.jobs, verb)(some)
 
     def _some(self, count: int) -> JobFilter:
-        return only(*self._dice.sample(self._stored, min(count, len(self._stored))))
+        """Name some jobs, also those that are just being stored."""
+        return only(*self._dice.sample(sorted(self._keys), min(count, len(self._keys))))
 
     async def _enqueue(self, store: Storage) -> None:
         policies = get_args(Policy)

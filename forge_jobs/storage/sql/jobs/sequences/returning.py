@@ -72,10 +72,17 @@ class Returning:
 
     def __init__(self, tx: Tx, ids: Sequence[str]) -> None:
         self._tx = tx
-        found = [row for some in portions(ids) for row in tx.execute(_MEMBERS, {"ids": some})]
+        found = self._rows(_MEMBERS, ids)
+        lines = {row.line for row in found}
+        last = lock_known(tx, sorted(lines))
+        if found:
+            # Enqueues that kept the sequences locked may have stored others of the jobs.
+            found += self._rows(_MEMBERS, set(ids) - {row.job_id for row in found})
+            new = {row.line for row in found} - lines
+            last |= lock_known(tx, sorted(new)) if new else {}
         self._rules: dict[str, str] = {row.job_id: row.on_failure for row in found}
         self._members = set(self._rules)
-        self._last = lock_known(tx, sorted({row.line for row in found}))
+        self._last = last
         self._line_of = {row.job_id: str(row.line) for row in found}
         # Edges of sequences over which a child waits, by the child and by the parent. The children
         # are also those over other edges.
