@@ -95,3 +95,28 @@ async def test_many_queues_join_in_few_portions(
         assert set(names) <= set(handle.queues)
         assert sum(portions) == len(names)
         assert len(portions) < 15, portions
+
+
+async def test_a_portion_that_still_grows_is_served_when_the_look_is_broken_off(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"tenant-{number:03}" for number in range(130)]
+    real, stuck, reached = type(storage.config).ensure_queue, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Any, name: str, settings: QueueSettings) -> Any:
+        if name == names[-1]:
+            reached.set()
+            await stuck.wait()
+        return await real(self, name, settings)
+
+    async with a_runtime(storage).start() as handle:
+        served, one = handle._pod.served, QueueSettings(max_workers=2)
+        await served.include(dict.fromkeys(names[:100], one))
+        monkeypatch.setattr(type(storage.config), "ensure_queue", slow)
+        include = asyncio.ensure_future(served.include(dict.fromkeys(names[100:], one)))
+        await reached.wait()
+        assert len(handle.queues) == 100
+        include.cancel()
+        await asyncio.wait([include])
+        assert len(handle.queues) == 120
+        stuck.set()

@@ -241,6 +241,7 @@ def lock_lines(tx: Tx, job_ids: Iterable[str]) -> set[str]:
 
 
 def lines_of(tx: Tx, job_ids: Iterable[str]) -> dict[str, str]:
+    """Return the sequence of each of the jobs that is in one."""
     return {
         row.job_id: row.line
         for ids in portions(job_ids)
