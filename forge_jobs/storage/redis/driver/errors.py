@@ -28,6 +28,7 @@ _UNAVAILABLE: dict[type[Exception], str] = {
     driver.MasterDownError: "the server is a replica without its primary",
     SlotsDisputed: "the servers of the cluster do not agree which of them serves a slot",
     driver.ClusterDownError: "the cluster is down",
+    driver.MovedError: "the cluster has moved a slot to another server",
     driver.ConnectionError: "the server cannot be reached",
     OSError: "the server cannot be reached",
 }
