@@ -16,11 +16,12 @@ from sqlalchemy import Engine, event
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.failures import FailureSample
-from forge_jobs.model.jobs import After, Line, Unique
+from forge_jobs.model.jobs import After, Hold, Line, Unique
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample
 from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.retention import Kept
 from forge_jobs.model.series import Depth, FlowSample
+from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import forget, url_of
@@ -126,6 +127,37 @@ async def test_jobs_that_wait_for_others_are_stored_in_few_calls(store: Storage,
     with calls() as made:
         await store.jobs.enqueue([new_job(**fields) for fields in ways[how]])
     assert 0 < len(made) < MOST, made
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+async def test_jobs_of_full_keys_in_many_queues_are_stored_in_few_calls(store: Storage) -> None:
+    """Of a file each call is cheap. A server may be far away."""
+    for name in QUEUES[1:]:
+        # Jobs of a key that takes turns begin on hold.
+        await store.config.ensure_limits(name, {"of each": 1}, {"of each": 1})
+    requests = [new_job(queue=name, limit_name="of each", limit_key="c") for name in QUEUES]
+    with calls() as made:
+        await store.jobs.enqueue(requests)
+    assert 0 < len(made) < MOST, made
+    jobs = await store.jobs.get([each.id for each in requests])
+    held = [jobs[each.id].hold for each in requests]
+    assert held == [None, *[Hold.LIMIT] * len(QUEUES[1:])]
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+@pytest.mark.parametrize("mode", ["keep", "replace", "cooldown"])
+async def test_jobs_of_unique_keys_in_many_queues_are_stored_in_few_calls(
+    store: Storage, mode: UniqueMode
+) -> None:
+    unique = Unique("customer", mode=mode, window=60 if mode == "cooldown" else None)
+    first = [new_job(queue=name, unique=unique) for name in QUEUES]
+    again = [new_job(queue=name, unique=unique) for name in QUEUES]
+    for requests in (first, again):
+        with calls() as made:
+            outcomes = await store.jobs.enqueue(requests)
+        assert 0 < len(made) < MOST, made
+        assert [each.job_id for each in outcomes] == [each.id for each in first]
+    assert {each.deduplicated or each.replaced for each in outcomes} == {True}
 
 
 async def test_slots_of_many_queues_are_granted_and_lowered_in_few_calls(store: Storage) -> None:

@@ -7,7 +7,7 @@ _LUA = "forge_jobs/storage/redis/lua/"
 _UNIQUE = "lib/jobs/unique/"
 
 
-def _sql(name: str, tests: str, old: str, new: str, *, module: str = "unique_keys") -> Bug:
+def _sql(name: str, tests: str, old: str, new: str, *, module: str = "unique_keys/keys") -> Bug:
     edit = Edit(f"{_SQL}{module}.py", old, new)
     return Bug(f"key: {name}", files_of(tests), (edit,))
 
@@ -63,8 +63,9 @@ _IN_SQL = (
     _sql(
         "cooldown: the window lasts a microsecond longer",
         "unique_windows",
-        '    unique_windows.c.ends_at > bindparam("now"),\n)\n_CLOSE',
-        '    unique_windows.c.ends_at >= bindparam("now"),\n)\n_CLOSE',
+        'unique_windows.c.ends_at > bindparam("now"),\n',
+        'unique_windows.c.ends_at >= bindparam("now"),\n',
+        module="unique_keys/holders",
     ),
     _sql(
         "cooldown: a window of the future counts",
@@ -106,8 +107,9 @@ _IN_SQL = (
     _sql(
         "keep-last: requests do not see the follow-up",
         "unique_modes",
-        "by_queue[queue].update(places_of(key_of(key)))",
-        "by_queue[queue].add(key_of(key))",
+        "for place in places_of(key_of(key))}",
+        "for place in [key_of(key)]}",
+        module="unique_keys/holders",
     ),
     _sql(
         "replace: of one call a due job goes to the back",
@@ -359,11 +361,17 @@ _ON_POSTGRES = (
         "postgres",
     ),
     Bug(
+        "key on postgres: who holds a key in one of many queues holds the key in all",
+        ("tests/backends/test_costs_of_many_queues.py",),
+        (Edit(f"{_SQL}unique_keys/holders.py", "queue = of_queue AND ", ""),),
+        "postgres",
+    ),
+    Bug(
         "key on postgres: expired: a caller's call that only looks drops the request",
         (f"{_FOLLOW_UPS}a_caller_whose_request_is_dropped_ends_the_job_that_has_expired",),
         (
             Edit(
-                f"{_SQL}unique_keys.py",
+                f"{_SQL}unique_keys/keys.py",
                 "bool(self._noted or self._expired)",
                 "bool(self._noted)",
             ),

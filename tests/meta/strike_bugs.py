@@ -233,7 +233,7 @@ STRIKE_BUGS = [
     ),
     _bug(
         "a cancelled job keeps its key until the end of the call",
-        "storage/sql/jobs/unique_keys.py",
+        "storage/sql/jobs/unique_keys/keys.py",
         "        if not ends_at_once(request):\n",
         "        if True:\n",
         f"{_KEYS}a_job_that_a_strike_cancels_keeps_no_other_from_the_key",

@@ -17,7 +17,7 @@ hold instead: while that one is on hold, an opening stays with the room (``hot/e
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -38,10 +38,10 @@ MOST_OPEN = 20
 IN_FRONT = 4
 """A burst goes on hold with so many times as many jobs as the queue has ready ones."""
 
-_OF_KEY = "queue = :queue AND limit_name = :name AND limit_key = given.value"
+_OF_KEY = "queue = {queue} AND limit_name = {name} AND limit_key = {key}"
 # The last job on hold: others of the key may have expired, and never be read.
 _LOOK = f"""
-    SELECT given.value AS key, bound.share, bound.at_most,
+    SELECT {{queue}} AS queue, {{name}} AS name, {{key}} AS key, bound.share, bound.at_most,
         (
             SELECT count(*) FROM forge_jobs
             WHERE {_OF_KEY} AND {CLAIMED} AND limit_name IS NOT NULL AND bound.at_most IS NOT NULL
@@ -51,14 +51,24 @@ _LOOK = f"""
             ORDER BY priority DESC, run_at DESC, id DESC
             LIMIT 1
         ) AS last_until
-    FROM {{listed}} AS given {{columns}}
-    LEFT JOIN forge_limits AS bound ON bound.queue = :queue AND bound.name = :name
+    FROM {{given}}
+    LEFT JOIN forge_limits AS bound ON bound.queue = {{queue}} AND bound.name = {{name}}
 """
-_IN_FILE = HotStatement.of(_LOOK.format(listed="json_each(:keys)", columns=""))
+# Keys of one limit.
+_IN_FILE = HotStatement.of(
+    _LOOK.format(given="json_each(:keys) AS given", queue=":queue", name=":name", key="given.value")
+)
+# Keys of any limits: the server may be far away.
+_LISTS = ("queues", "names", "keys")
 _ON_SERVER = HotStatement(
-    text(_LOOK.format(listed="unnest(:keys)", columns="(value)")).bindparams(
-        bindparam("keys", type_=ARRAY(Text))
-    )
+    text(
+        _LOOK.format(
+            given="unnest(:queues, :names, :keys) AS given (of_queue, of_name, of_key)",
+            queue="of_queue",
+            name="of_name",
+            key="of_key",
+        )
+    ).bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in _LISTS))
 )
 _LINE = HotStatement.of(f"""
     SELECT (
@@ -101,12 +111,8 @@ def without_room(tx: Tx, requests: Iterable[NewJob]) -> set[Key]:
     if not counts or (tx.flavor.locks_rows and tx.is_callers):
         # A look in a caller's transaction could make unrelated ones conflict.
         return set()
-    named: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for queue, name, key in counts:
-        named[queue, name].append(key)
     look = _Look(tx, counts)
-    for (queue, name), keys in named.items():
-        look.at(queue, name, keys)
+    look.at_keys()
     look.at_bursts()
     return look.found
 
@@ -124,14 +130,12 @@ class _Look:
         self._counts = counts
         self._bursts: list[Key] = []
 
-    def at(self, queue: str, name: str, keys: list[str]) -> None:
-        """Look at keys of one limit."""
+    def at_keys(self) -> None:
+        """Look at each key once."""
         tx, is_file = self._tx, self._is_file
-        listed: Any = msgspec.json.encode(keys).decode() if is_file else keys
-        values = {"queue": queue, "name": name, "keys": listed, "never": _NEVER}
         turns: list[Key] = []
-        for row in tx.rows(_IN_FILE if is_file else _ON_SERVER, values):
-            key = queue, name, row.key
+        for row in self._rows():
+            key = row.queue, row.name, row.key
             is_behind = row.last_until is not None and number_or(row.last_until, 0) > tx.now
             room = _ANY if row.at_most is None else number_or(row.at_most, _ANY) - row.used
             if is_behind or room <= 0 or row.share is not None:
@@ -141,6 +145,19 @@ class _Look:
             elif self._counts[key] > room + MANY:
                 self._bursts.append(key)
         self._open(turns)
+
+    def _rows(self) -> Iterator[Any]:
+        if not self._is_file:
+            lists = dict(zip(_LISTS, map(list, zip(*self._counts, strict=True)), strict=True))
+            yield from self._tx.rows(_ON_SERVER, {**lists, "never": _NEVER})
+            return
+        named: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for queue, name, key in self._counts:
+            named[queue, name].append(key)
+        for (queue, name), keys in named.items():
+            listed = msgspec.json.encode(keys).decode()
+            values = {"queue": queue, "name": name, "keys": listed, "never": _NEVER}
+            yield from self._tx.rows(_IN_FILE, values)
 
     def at_bursts(self) -> None:
         """Decide which bursts go on hold, the largest ones of a queue first."""

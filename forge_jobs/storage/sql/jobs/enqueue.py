@@ -18,7 +18,7 @@ from forge_jobs.storage.sql.hot.behind import hold_of, without_room
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.sequences.lines import in_line
 from forge_jobs.storage.sql.jobs.struck import strike_new
-from forge_jobs.storage.sql.jobs.unique_keys import Keys, follow_up
+from forge_jobs.storage.sql.jobs.unique_keys.keys import Keys, follow_up
 
 DEDUPLICATED = "deduplicated"
 

@@ -35,7 +35,7 @@ from forge_jobs.storage.sql.jobs.requeue import (
 )
 from forge_jobs.storage.sql.jobs.sequences.leaving import leave_lines
 from forge_jobs.storage.sql.jobs.sequences.lines import lock_lines
-from forge_jobs.storage.sql.jobs.unique_keys import key_holders
+from forge_jobs.storage.sql.jobs.unique_keys.holders import key_holders
 from forge_jobs.storage.sql.progress.notes import forget
 
 _VISITED = select(

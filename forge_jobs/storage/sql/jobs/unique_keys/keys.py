@@ -5,13 +5,12 @@ parents that the call names. The index of active jobs decides between calls that
 that meets a holder which waits and has expired ends that holder.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import structs
-from sqlalchemy import Row, bindparam, or_, select, text, update
+from sqlalchemy import bindparam, or_, select, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import JobId
@@ -25,7 +24,6 @@ from forge_jobs.model.unique.keys import (
     key_of,
     length,
     place_after,
-    places_of,
 )
 from forge_jobs.storage.sql.base.job_columns import REPLACED_WITH
 from forge_jobs.storage.sql.base.job_rows import (
@@ -35,26 +33,18 @@ from forge_jobs.storage.sql.base.job_rows import (
     with_content,
 )
 from forge_jobs.storage.sql.base.lists import one_of, portions
-from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
+from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
 from forge_jobs.storage.sql.jobs.endings import end_waiting
+from forge_jobs.storage.sql.jobs.unique_keys.holders import Key, key_holders, windows_of
 from forge_jobs.storage.sql.progress.notes import forget_steps
 
-Key = tuple[str, str]
 _WINDOW = ("queue", "unique_key", "job_id", "opened_at", "ends_at")
-"""A queue and a key."""
 
 _ACTIVE = frozenset({"blocked", "pending", "in_progress", "failed"})
 _BLOCKED, _IN_PROGRESS = JobStatus.BLOCKED.value, JobStatus.IN_PROGRESS.value
 
-# Queue by queue: SQLite looks up a list of pairs by scanning. Without IS NOT NULL, which SQLite
-# would take for a range to scan: the list of keys implies that condition.
-_HOLDERS = select(jobs.c.unique_key, jobs.c.id, jobs.c.status, jobs.c.expires_at).where(
-    jobs.c.queue == bindparam("queue"),
-    one_of(jobs.c.unique_key, "keys"),
-    text(ACTIVE),
-)
 _LOCK = (
     select(
         jobs.c.id,
@@ -73,13 +63,6 @@ _REPLACE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
     .values(hold=None, **{name: bindparam(f"new_{name}") for name in REPLACED_WITH})
-)
-_WINDOWS = select(
-    unique_windows.c.unique_key, unique_windows.c.job_id, unique_windows.c.opened_at
-).where(
-    unique_windows.c.queue == bindparam("queue"),
-    one_of(unique_windows.c.unique_key, "keys"),
-    unique_windows.c.ends_at > bindparam("now"),
 )
 _CLOSE_WINDOW = unique_windows.delete().where(
     unique_windows.c.queue == bindparam("of"),
@@ -160,7 +143,7 @@ class Keys:
         While this call was on the way another one may have opened a window later than ``tx.now``,
         and the job of that window may have run: the clock is read once more.
         """
-        found, now = _windows(self._tx, keys), self._tx.now
+        found, now = windows_of(self._tx, keys), self._tx.now
         if any(row.opened_at > now for row in found.values()):
             now = self._tx.flavor.now_us(self._tx.connection)
         self._windows = {
@@ -365,31 +348,6 @@ def _due(request: NewJob, target: Holder, now: int) -> int:
 def _key_of(request: NewJob) -> Key:
     assert request.unique is not None
     return request.queue, key_of(request.unique.key)
-
-
-def key_holders(tx: Tx, pairs: Iterable[Key]) -> dict[Key, list[Row[Any]]]:
-    """Return the active jobs of these (queue, key) pairs, without pairs that no job holds."""
-    by_queue: defaultdict[str, set[str]] = defaultdict(set)
-    for queue, key in pairs:
-        by_queue[queue].update(places_of(key_of(key)))
-    found: dict[Key, list[Row[Any]]] = {}
-    for queue, places in sorted(by_queue.items()):
-        for portion in portions(sorted(places)):
-            for row in tx.execute(_HOLDERS, {"queue": queue, "keys": portion}):
-                found.setdefault((queue, key_of(row.unique_key)), []).append(row)
-    return found
-
-
-def _windows(tx: Tx, keys: Iterable[Key]) -> dict[Key, Row[Any]]:
-    by_queue: defaultdict[str, list[str]] = defaultdict(list)
-    for queue, key in sorted(keys):
-        by_queue[queue].append(key)
-    return {
-        (queue, row.unique_key): row
-        for queue, names in by_queue.items()
-        for portion in portions(names)
-        for row in tx.execute(_WINDOWS, {"queue": queue, "keys": portion, "now": tx.now})
-    }
 
 
 def _replacements(tx: Tx, ids: Sequence[JobId]) -> dict[JobId, JobId]:
