@@ -5,13 +5,14 @@ While one pod writes its counts, others wait for the record of the whole store. 
 grants slots, no pod of these queues comes or goes.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio.connection import Connection
 from sqlalchemy import Engine, event
 
 from forge_jobs.clock import ManualClock
@@ -24,6 +25,7 @@ from forge_jobs.model.series import Depth, FlowSample
 from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.driver import connections
 from tests.support.backends import forget, url_of
 from tests.support.factories import KIND, LEASE, claim, cleaned_up, held, new_job, register
 
@@ -51,16 +53,23 @@ async def store(
 
 @contextmanager
 def calls() -> Iterator[list[str]]:
-    """The calls of the database, each with however many rows."""
+    """The calls of the database, each with however many rows or commands."""
     made: list[str] = []
+    converse = connections.converse
 
     def note(_c: object, _k: object, text: str, *_: Any) -> None:
         made.append(text)
 
+    async def noted(connection: Connection, commands: Sequence[connections.Command]) -> list[Any]:
+        made.append(str(commands[0][0]))
+        return await converse(connection, commands)
+
     event.listen(Engine, "before_cursor_execute", note)
+    connections.converse = noted
     try:
         yield made
     finally:
+        connections.converse = converse
         event.remove(Engine, "before_cursor_execute", note)
 
 
@@ -226,3 +235,13 @@ async def test_a_beat_reads_the_queues_before_it_locks_jobs(store: Storage) -> N
     [reads] = [index for index, text in enumerate(made) if "levels_of_one" in text]
     [locks] = [index for index, text in enumerate(made) if "heartbeat_at" in text]
     assert reads < locks
+
+
+@pytest.mark.parametrize("store", ["postgres", "redis"], indirect=True)
+async def test_jobs_of_many_queues_that_a_clock_left_ahead_are_brought_back_in_few_calls(
+    store: Storage, clock: ManualClock
+) -> None:
+    clock.step_wall(-HOUR)
+    with calls() as made:
+        assert await store.jobs.bring_back_jobs(10 * len(QUEUES)) == len(QUEUES)
+    assert 0 < len(made) < MOST, made

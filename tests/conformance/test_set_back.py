@@ -29,6 +29,7 @@ from tests.support.factories import (
     finish,
     get_job,
     held,
+    new_job,
     only,
     rate_limited,
     register,
@@ -197,6 +198,16 @@ async def test_jobs_are_brought_back_in_bounded_batches_the_earliest_first(
         assert await storage.jobs.bring_back_jobs(2) == 2
         assert await claimable(storage, lease) == jobs[2 * number : 2 * number + 2]
     assert await storage.jobs.bring_back_jobs(2) == 1
+
+
+async def test_of_many_queues_no_more_jobs_are_brought_back_than_a_call_may(
+    storage: Storage, clock: ManualClock
+) -> None:
+    names = [f"tenant-{number % 30}" for number in range(150)]
+    await storage.jobs.enqueue([new_job(queue=name, priority=len(name) % 2) for name in names])
+    clock.step_wall(-HOUR)
+    moved = [await storage.jobs.bring_back_jobs(64) for _ in range(4)]
+    assert moved == [64, 64, 22, 0]
 
 
 async def test_what_became_due_again_in_the_future_does_not_wait_either(

@@ -4,6 +4,7 @@ The clock of the server on which a queue lies counts for the queue.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 
@@ -18,6 +19,9 @@ from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE
 
 _AT_ONCE = 1000
 """The most claims or jobs of a queue that one step looks at, so that every step is short."""
+
+_QUEUES_AT_ONCE = 100
+"""The most queues of one round, so that each gets a share of what a call may move."""
 
 
 class _Lengths(msgspec.Struct, frozen=True, array_like=True):
@@ -92,21 +96,23 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
         Cause.RATE_LIMITED: TOLERANCE_US + duration_us(LONGEST_TURN)
     }
     moved = 0
-    for queue in sorted(await queue_names(database)):
-        base, score, after, is_more = database.keys.queue(queue), 0, "", True
-        while is_more and moved < limit:
-            request = request_of(
+    # Where each queue goes on: behind which time and job.
+    left = {database.keys.queue(queue): (0, "") for queue in sorted(await queue_names(database))}
+    while left and moved < limit:
+        some = list(islice(left, min(_QUEUES_AT_ONCE, limit - moved)))
+        share = min(at_once, (limit - moved) // len(some))
+        requests: dict[str, object] = {}
+        for base in some:
+            score, after = left.pop(base)
+            requests[base] = request_of(
                 "bring_back_jobs",
                 tolerance=TOLERANCE_US,
-                limit=min(at_once, limit - moved),
+                limit=share,
                 causes=causes,
                 score=score,
                 after=after,
             )
-            answers, _ = await database.run_some("bring_back_jobs", {base: request}, _Jobs)
-            if base not in answers:
-                break
-            answer = answers[base]
-            moved += answer.moved
-            score, after, is_more = answer.score, answer.id, answer.is_more
+        answers, _ = await database.run_some("bring_back_jobs", requests, _Jobs)
+        moved += sum(each.moved for each in answers.values())
+        left |= {base: (each.score, each.id) for base, each in answers.items() if each.is_more}
     return moved

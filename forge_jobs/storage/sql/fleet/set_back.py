@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, and_, bindparam, func, or_, select, text, update
+from sqlalchemy import BigInteger, Select, and_, bindparam, func, or_, select, text, true, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import Cause, JobStatus
@@ -90,13 +90,6 @@ _IS_AHEAD = (
 # A limit holds jobs that are due.
 _IS_PARKED_AHEAD = (text(PARKED), jobs.c.run_at > _AHEAD)
 _IS_STRUCK_AHEAD = (text(STRUCK), jobs.c.run_at > _AHEAD, _WAS_DUE)
-# Of one queue and priority, so that the scan enters the index of ready jobs where they begin.
-_JOBS_AHEAD = (
-    select(jobs.c.id)
-    .where(jobs.c.queue == bindparam("of"), jobs.c.priority == bindparam("level"), *_IS_AHEAD)
-    .order_by(jobs.c.run_at, jobs.c.id)
-    .limit(bindparam("count"))
-)
 _HELD_AHEAD = tuple(
     select(jobs.c.id).where(*is_ahead).order_by(jobs.c.run_at, jobs.c.id).limit(bindparam("count"))
     for is_ahead in (_IS_PARKED_AHEAD, _IS_STRUCK_AHEAD)
@@ -121,7 +114,26 @@ def _levels() -> Select[Any]:
     return found.order_by(levels.c.name, levels.c.priority)
 
 
+def _ahead(queue: Any, level: Any) -> Select[Any]:
+    """Select of one queue and priority, so the scan enters the index where such jobs begin."""
+    return (
+        select(jobs.c.id)
+        .where(jobs.c.queue == queue, jobs.c.priority == level, *_IS_AHEAD)
+        .order_by(jobs.c.run_at, jobs.c.id)
+        .limit(bindparam("count"))
+    )
+
+
+def _ahead_of_all() -> Select[Any]:
+    """Select of all queues. The server may be far away, and the queues many."""
+    each = _levels().subquery()
+    found = _ahead(each.c.name, each.c.priority).correlate(each).lateral()
+    return select(found.c.id).select_from(each).join(found, true()).limit(bindparam("count"))
+
+
 _LEVELS = _levels()
+_JOBS_AHEAD = _ahead(bindparam("of"), bindparam("level"))
+_ALL_JOBS_AHEAD = _ahead_of_all()
 _STILL_AHEAD = (
     select(jobs.c.id, jobs.c.queue, jobs.c.run_at)
     .where(
@@ -156,11 +168,14 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
 
     def find(tx: Tx) -> Sequence[str]:
         found: list[str] = []
-        for queue, level in tx.execute(_LEVELS).all():
-            values = {"of": queue, "level": level, "now": tx.now, "count": limit - len(found)}
-            found += tx.execute(_JOBS_AHEAD, values).scalars()
-            if len(found) == limit:
-                return found
+        if tx.flavor.locks_rows:
+            found += tx.execute(_ALL_JOBS_AHEAD, {"now": tx.now, "count": limit}).scalars()
+        else:
+            for queue, level in tx.execute(_LEVELS).all():
+                values = {"of": queue, "level": level, "now": tx.now, "count": limit - len(found)}
+                found += tx.execute(_JOBS_AHEAD, values).scalars()
+                if len(found) == limit:
+                    return found
         for statement in _HELD_AHEAD:
             values = {"now": tx.now, "count": limit - len(found)}
             found += tx.execute(statement, values).scalars()
