@@ -1,7 +1,8 @@
 """Calls that fail and are made again: the pauses between them, and what the log says."""
 
 import random
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from enum import Enum
 
 _MOST_DOUBLINGS = 20
 _MOST_CAUSES = 100
@@ -61,3 +62,57 @@ class Outage:
         was_logged = bool(self._causes)
         self._causes.clear()
         return was_logged
+
+
+_NAMED = 5
+"""So many of one cause are named in a minute."""
+_MINUTE = 60.0
+
+
+class Line(Enum):
+    """What the log says of one of many."""
+
+    OWN = "own"
+    """A line with the name."""
+    OF_OTHERS = "of others"
+    """A line for all that are not named."""
+    NONE = "none"
+
+
+class Outages:
+    """Keeps the log short where the same happens to many at once: names the first few.
+
+    For one thread.
+
+    :param elapsed: see ``Clock.elapsed``
+    """
+
+    def __init__(self, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._told: dict[Hashable, tuple[float, int]] = {}
+        self._named: set[str] = set()
+        self._others: set[str] = set()
+
+    def begins(self, name: str, cause: Hashable) -> Line:
+        """Take note of a failure that is new for the name. Returns the line to log."""
+        now = self._elapsed()
+        since, count = self._told.get(cause, (now, 0))
+        if now - since >= _MINUTE:
+            since, count = now, 0
+        elif len(self._told) >= _MOST_CAUSES:
+            self._told.clear()
+        self._told[cause] = since, count + 1
+        (self._named if count < _NAMED else self._others).add(name)
+        if count < _NAMED:
+            return Line.OWN
+        return Line.OF_OTHERS if count == _NAMED else Line.NONE
+
+    def ends(self, name: str) -> Line:
+        """Take note of a success of one that had failed. Returns the line to log: of others only
+        when the last of them succeeds."""
+        is_last = self._others == {name}
+        self._others.discard(name)
+        if name in self._named:
+            self._named.remove(name)
+            return Line.OWN
+        return Line.OF_OTHERS if is_last else Line.NONE

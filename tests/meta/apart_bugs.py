@@ -121,6 +121,13 @@ APART_BUGS: tuple[Bug, ...] = (
         "outages.py::test_each_cause_is_logged_once_until_the_outage_is_over",
     ),
     in_policy(
+        "outages: the others are over with the first of them",
+        "outages",
+        "is_last = self._others == {name}",
+        "is_last = name in self._others",
+        "outages.py::test_of_many_that_fail_alike_the_first_are_named_and_the_rest_together",
+    ),
+    in_policy(
         "lane: what is refused is raised at once",
         "lanes",
         "_AGAIN = (Locked, StorageRefused)",

@@ -1,5 +1,6 @@
 """The store goes away, comes back, or gives no answer."""
 
+import logging
 from collections.abc import Sequence
 
 import anyio
@@ -10,6 +11,7 @@ from forge_jobs.errors import InvalidInput, StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, Claim, JobStatus
+from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     claim_one,
@@ -272,3 +274,35 @@ async def test_a_start_that_the_store_refuses_is_no_failure_of_its_job(
         job = await job_because(storage, outcome.job_id, Cause.SUCCEEDED)
     assert refusals < 0
     assert [error.cause for error in job.errors] == [Cause.CRASHED]
+
+
+@pytest.mark.any_store
+async def test_an_outage_of_many_queues_takes_few_lines_of_the_log(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "forge_jobs.runtime.queue.loop")
+    faults, handlers = Faults(), echo_handlers()
+    names = [f"tenant-{number:02}" for number in range(30)]
+
+    def lines() -> list[str]:
+        name = "forge_jobs.runtime.queue.loop"
+        return [each.message for each in caplog.records if each.name == name]
+
+    runtime = QueueRuntime(faulty(storage, faults), handlers, settings=quick_settings())
+    async with runtime.with_queues(**dict.fromkeys(names, 1)).start() as handle:
+        queues = handle._pod.queues.values()
+        for name in names:
+            await found_no_work(handle, name)
+        faults.down = True
+        for each in queues:
+            each.pool.hint()
+        caplog.clear()
+        await wait_until(lambda: all(each.failures for each in queues), description="all fail")
+        began = lines()
+        faults.down = False
+        await wait_until(lambda: not any(each.failures for each in queues), description="none does")
+    assert len(began) == 6
+    assert began[5].startswith("further queues: the store does not answer, trying again: ")
+    ended = lines()[6:]
+    assert len(ended) == 6
+    assert ended.count("further queues: the store answers again") == 1

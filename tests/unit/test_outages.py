@@ -1,10 +1,12 @@
 """Pauses between tries, and which failures of an outage are logged."""
 
 import random
+from datetime import timedelta
 
 import pytest
 
-from forge_jobs.outages import Outage, Pauses
+from forge_jobs.clock import ManualClock
+from forge_jobs.outages import Line, Outage, Outages, Pauses
 
 
 class Greatest(random.Random):
@@ -50,3 +52,40 @@ def test_an_outage_of_very_many_causes_is_still_one() -> None:
     assert not outage.is_new(999)
     assert len(outage._causes) <= 100
     assert outage.is_over()
+
+
+OWN, OF_OTHERS, NONE = Line.OWN, Line.OF_OTHERS, Line.NONE
+NAMES = "abcdefgh"
+
+
+def test_of_many_that_fail_alike_the_first_are_named_and_the_rest_together() -> None:
+    outages = Outages(ManualClock().elapsed)
+    assert [outages.begins(each, "gone") for each in NAMES] == [*[OWN] * 5, OF_OTHERS, NONE, NONE]
+    assert [outages.begins(each, "refused") for each in "ab"] == [OWN, OWN]
+    assert [outages.ends(each) for each in NAMES] == [*[OWN] * 5, NONE, NONE, OF_OTHERS]
+    assert [outages.ends(each) for each in NAMES] == [NONE] * 8
+
+
+def test_a_minute_later_others_are_named() -> None:
+    clock = ManualClock()
+    outages = Outages(clock.elapsed)
+    for name in NAMES:
+        outages.begins(name, "gone")
+    clock.advance(timedelta(seconds=59))
+    assert outages.begins("later", "gone") is NONE
+    clock.advance(timedelta(seconds=1))
+    assert outages.begins("later", "gone") is OWN
+
+
+def test_the_last_of_the_others_may_have_been_named_since() -> None:
+    outages = Outages(ManualClock().elapsed)
+    for name in NAMES[:6]:
+        outages.begins(name, "gone")
+    assert outages.begins("f", "refused") is OWN
+    assert [outages.ends(each) for each in "fabcde"] == [OWN] * 6
+
+
+def test_causes_without_end_are_not_kept() -> None:
+    outages = Outages(ManualClock().elapsed)
+    assert {outages.begins("a", cause) for cause in range(1000)} == {OWN}
+    assert len(outages._told) <= 100

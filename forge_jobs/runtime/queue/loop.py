@@ -8,7 +8,7 @@ from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.home_loop import next_turn
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Demand, Finalization
-from forge_jobs.outages import Outage, Pauses
+from forge_jobs.outages import Line, Outage, Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.outbox import Outbox
 from forge_jobs.runtime.queue.pool import WorkerPool
@@ -113,6 +113,8 @@ class QueueLoop:
                 self._succeeded()
             if not was_busy and not (self._closing and self.is_idle):
                 await outbox.wakeup.wait(pool.next_look())
+        if self._outage.is_over():
+            self._services.outages.ends(self.queue)
         outbox.aside.close()
 
     async def _turn(self) -> bool:
@@ -191,8 +193,9 @@ class QueueLoop:
             await releases.search(claims, error, self._only_claim)
 
     def _succeeded(self) -> None:
-        if self._outage.is_over():
-            logger.info("queue %s: the store answers again", self.queue)
+        line = self._services.outages.ends(self.queue) if self._outage.is_over() else Line.NONE
+        if line is not Line.NONE:
+            logger.info("%s: the store answers again", self._named_by(line))
         self.failures = 0
         self.trouble = ""
         self.outbox.doubts = False
@@ -204,16 +207,21 @@ class QueueLoop:
         self.trouble = health_text_of(error)
         self.pool.store_answers = False
         cause = f"{type(error).__qualname__}: {error}"
-        if self._outage.is_new(cause):
+        is_new = self._outage.is_new(cause)
+        line = self._services.outages.begins(self.queue, cause) if is_new else Line.NONE
+        if line is not Line.NONE:
             logger.warning(
-                "queue %s: %s, trying again: %s",
-                self.queue,
+                "%s: %s, trying again: %s",
+                self._named_by(line),
                 failure_of(error),
                 cause,
                 exc_info=None if isinstance(error, Unavailable) else error,
                 extra={"queue": self.queue},
             )
         return _PAUSES.after(self.failures, self._services.rng)
+
+    def _named_by(self, line: Line) -> str:
+        return f"queue {self.queue}" if line is Line.OWN else "further queues"
 
     async def _pause(self, seconds: float) -> None:
         """Wait. New work does not shorten the pause, an answered beat does."""

@@ -14,6 +14,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
+from forge_jobs.outages import Outages
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.runtime.progress.sender import ProgressSender
@@ -77,6 +78,7 @@ class PodServices:
 
     :param capacity: how many handlers run at once over all queues. None: as many as have slots
     :ivar lease: changes when the pod registers again
+    :ivar outages: of queues whose calls fail
     :ivar lost_claims: how many claims turned out to be lost
     :ivar ended_runs: how many runs of handlers have ended
     """
@@ -127,7 +129,7 @@ class PodServices:
         self.values = values or PodValues(None)
         self.job_log = job_log or JobLog(host_id)
         self.capacity = capacity
-        self.rng = rng or random.Random()
+        self.rng, self.outages = rng or random.Random(), Outages(clock.elapsed)
         self.held = HeldClaims()
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
