@@ -1,6 +1,6 @@
 """Applies the answers of beats to the queues of a pod."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from forge_jobs.model.jobs import Claim
@@ -10,6 +10,9 @@ from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.services import PodServices
 
 logger = reporter(__name__)
+
+_NAMED = 5
+"""Jobs of one beat that are named in the log. A lost reply may have brought hundreds."""
 
 
 class BeatListener(Protocol):
@@ -123,6 +126,7 @@ class BeatReceiver:
         when a second beat lists it too, and no call that could bring it is under way any more.
         """
         seen: dict[Claim, int] = {}
+        given_back: list[Claim] = []
         services = self._services
         if services.given_up and beat.lease_held:
             listed = {*beat.unknown, *beat.claims}
@@ -142,13 +146,21 @@ class BeatReceiver:
             elif queue.asked_at is not None and carrier == queue.calls_begun:
                 seen[claim] = carrier
             else:
-                self._give_back(claim, queue)
+                given_back.append(claim)
+                queue.outbox.release([claim])
         self._unknown = seen
+        _tell_of(given_back)
 
-    def _give_back(self, claim: Claim, queue: QueueLoop) -> None:
+
+def _tell_of(given_back: Sequence[Claim]) -> None:
+    for claim in given_back[:_NAMED]:
         logger.warning(
             "job %s is claimed for this pod, but the reply was lost; releasing the claim",
             claim.job_id,
             extra={"job_id": claim.job_id, "queue": claim.queue},
         )
-        queue.outbox.release([claim])
+    if (others := len(given_back) - _NAMED) > 0:
+        logger.warning(
+            "%d further jobs are claimed for this pod, but the reply was lost; releasing them",
+            others,
+        )
