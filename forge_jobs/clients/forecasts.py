@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from forge_jobs.clients.explaining.keys import read_key, with_start
 from forge_jobs.clients.explaining.lines import BLOCKED, read_front
-from forge_jobs.clients.flows.wholes import mended_by
+from forge_jobs.clients.flows.wholes import key_holders, mended_by
 from forge_jobs.errors import NotFound
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import JobId
@@ -82,18 +82,29 @@ async def explained(
         limit = by_name.get((job.queue, job.limit_name))
         return with_start(told, key, limit, fleet.now)
     if told.reason is Reason.BLOCKED_BY_FAILED_PARENT:
-        told = _with_mending(told, parents)
+        told = await _with_mending(storage, told, parents)
     if told.reason in BLOCKED and not is_front:
         return await _with_front(storage, job, told, parents, around)
     granted = sum(each.grant for each in slots.pods.values()) if slots else 0
     return await with_forecast(storage, job, told, slots=granted, fleet=fleet)
 
 
-def _with_mending(told: Explanation, parents: Mapping[JobId, Job]) -> Explanation:
-    """Name the command that leaves nothing out. Of a parent that is gone a release is left."""
+async def _with_mending(
+    storage: Storage, told: Explanation, parents: Mapping[JobId, Job]
+) -> Explanation:
+    """Name the command that leaves nothing out. Of a parent that is gone a release is left.
+
+    So it is where a parent cannot be requeued, because another job has the unique key by now.
+    """
     if any(each not in parents for each in told.blocked_by):
         return told
     failed = [parents[JobId(each)] for each in told.blocked_by]
+    if holders := await key_holders(storage.jobs, failed):
+        lost = ", ".join(
+            f"{each} cannot be requeued while {holder} has the unique key"
+            for each, holder in holders.items()
+        )
+        return structs.replace(told, text=f"{told.text}; {lost}")
     return structs.replace(told, help=mended_by(failed) or told.help)
 
 

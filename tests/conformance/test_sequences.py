@@ -365,3 +365,19 @@ async def test_a_named_parent_that_is_inherited_too_lets_no_job_overtake(
     assert await claim_due(storage, lease) == []
     await finish(storage, running, done())
     assert await order_of(storage, lease) == [fourth]
+
+
+@pytest.mark.parametrize("rule", ["wait", "stop"])
+async def test_a_follow_up_passes_a_dead_job_with_its_key_and_no_other(
+    storage: Storage, lease: PodLease, rule: Any
+) -> None:
+    keyed = {"sequence": Line("k", rule), "unique": Unique("u", mode="keep-last")}
+    first = await enqueue_one(storage, **keyed)
+    [running] = await claim_due(storage, lease)
+    [second] = await in_line(storage, 1, rule)
+    last = await enqueue_one(storage, **keyed)
+    await finish(storage, running, dead())
+    assert await claim_due(storage, lease) == []
+    assert await edges_of(storage, last) == {first: EdgeState.SETTLED, second: EdgeState.OPEN}
+    await storage.jobs.release_held(only(second))
+    assert await order_of(storage, lease) == [second, last]

@@ -6,8 +6,9 @@ import pytest
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, Hold
+from forge_jobs.model.jobs import After, Hold, Line, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import MOST_KEY_JOBS
 from forge_jobs.operating.access import ALL, Actor
@@ -26,6 +27,7 @@ from tests.support.factories import (
     get_job,
     held,
     new_job,
+    only,
     rate_limited,
 )
 from tests.support.lines import in_line, tell
@@ -231,6 +233,28 @@ async def test_a_job_behind_a_dead_one_is_told_why_that_one_died(
     assert told.reason is Reason.BLOCKED_BY_FAILED_PARENT
     assert f"in front in its sequence is {head} " in told.text
     assert ": dead after attempt 1" in told.text
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_job_behind_a_dead_one_whose_unique_key_is_taken_is_to_be_released(
+    storage: Storage, fleet: Fleet, is_own: bool
+) -> None:
+    lease = await fleet.start(slots=10)
+    fields = {"sequence": Line("k"), "unique": Unique("u")}
+    head = await enqueue_one(storage, **fields)
+    [claimed] = await claim(storage, lease, limit=10)
+    assert await finish(storage, claimed, dead())
+    second = await enqueue_one(storage, **fields if is_own else {"sequence": Line("k")})
+    holder = second if is_own else await enqueue_one(storage, **fields)
+    await tell(storage)
+    refused = (await storage.jobs.requeue(only(head))).refused
+    assert refused == {head: Refusal.KEY_TAKEN}
+    told = await told_of(storage, second)
+    assert told.help == f"forge-jobs jobs release-held {second}"
+    assert f"{head} cannot be requeued while {holder} has the unique key" in told.text
+    await storage.jobs.cancel(only(holder))
+    if not is_own:
+        assert (await told_of(storage, second)).help == f"forge-jobs jobs requeue {head}"
 
 
 async def test_a_long_line_is_followed_for_a_few_steps(storage: Storage, fleet: Fleet) -> None:

@@ -20,6 +20,7 @@ from forge_jobs import (
     Outbox,
     RateLimited,
     Sequence,
+    Unique,
     Workflow,
     group_handlers,
 )
@@ -293,6 +294,33 @@ async def test_a_workflow_that_waits_for_an_operator(storage: Storage) -> None:
         is_well.set()
         await asked(caller, "POST", f"/workflows/{stored.id}/resume", {})
         assert (await ended(storage, stored.id)).status is JobStatus.DONE
+        await gone(storage, Code.CHILDREN_HELD)
+
+
+async def test_a_sequence_behind_a_dead_job_whose_unique_key_is_taken(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job(
+        "step",
+        queue=QUEUE,
+        max_attempts=1,
+        sequence=Sequence("{order}"),
+        unique=Unique(by=("order",)),
+    )
+    async def step(order: str, is_well: bool) -> None:
+        if not is_well:
+            raise ValueError("not yet")
+
+    async with a_runtime(storage, handlers).start() as handle:
+        first = (await handle.enqueue(step.request("7", False))).job_id
+        await ended(storage, first)
+        second = (await handle.enqueue(step.request("7", True))).job_id
+        problem = await seen(storage, Code.CHILDREN_HELD)
+        assert first in problem.why
+        assert f"cannot be requeued while job {second} has" in problem.why
+        assert problem.command == f"forge-jobs jobs release-held {second}"
+        assert (await handle.client.requeue(first)).changed == 0
+        assert (await handle.client.release_held(second)).changed == 1
         await gone(storage, Code.CHILDREN_HELD)
 
 

@@ -13,8 +13,9 @@ from forge_jobs.clients.flows.workflows import WORKFLOW_KIND
 from forge_jobs.errors import NotFound
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.model.edges import MOST_ASKED, WORKFLOW, Kin, Relative, Tally
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.model.jobs import ACTIVE, Job, JobStatus
 from forge_jobs.policy import remedies
 from forge_jobs.storage.protocols import JobStore
 
@@ -40,6 +41,23 @@ def mended_by(failed: Sequence[Job]) -> str:
     if not failed or any(each.kind in (GROUP_KIND, WORKFLOW_KIND) for each in failed):
         return ""
     return remedies.requeue(*(each.id for each in failed[:_NAMED]))
+
+
+async def key_holders(jobs: JobStore, failed: Sequence[Job]) -> dict[JobId, JobId]:
+    """Return the failed jobs that cannot be requeued, each with the job that has the unique key.
+
+    One look for each job with a key, of few jobs.
+    """
+    found: dict[JobId, JobId] = {}
+    for each in failed[:_NAMED]:
+        if each.unique_key is not None:
+            which = JobFilter(
+                queues=(each.queue,), unique_key=each.unique_key, statuses=tuple(ACTIVE)
+            )
+            page = await jobs.list(which, limit=1)
+            if page.jobs:
+                found[each.id] = page.jobs[0].id
+    return found
 
 
 async def no_workflow(jobs: JobStore, wanted: JobId) -> NotFound:

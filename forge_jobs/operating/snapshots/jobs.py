@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from forge_jobs.clients.flows.wholes import mended_by
+from forge_jobs.clients.flows.wholes import key_holders, mended_by
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import JobId
@@ -26,6 +26,7 @@ from forge_jobs.model.processes import WorkerState
 from forge_jobs.model.queues import MOST_KEY_JOBS, QueueCounts, RateLimitState
 from forge_jobs.model.strikes import mark_of
 from forge_jobs.operating.together import all_of
+from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import name_of
 from forge_jobs.policy.judgement.long_runs import long_from
 from forge_jobs.policy.judgement.problems.snapshot import (
@@ -44,12 +45,15 @@ class HeldChildren(Struct, frozen=True, kw_only=True):
     """Blocked jobs of a queue that parents without success hold.
 
     :param mended_by: the command by which the parent begins anew. "" for none
+    :param key_holder: the job that has the unique key of the parent by now, so that no requeue is
+        possible, and ``mended_by`` is a release. "" for none
     """
 
     jobs: int
     since: datetime
     parent: str
     mended_by: str
+    key_holder: str = ""
 
 
 class JobsSeen(Struct, frozen=True, kw_only=True):
@@ -75,8 +79,8 @@ async def jobs_seen(
     counts: Mapping[str, QueueCounts],
     fleet: FleetLook,
 ) -> JobsSeen:
-    """Read what is odd about jobs, in one call, and one more where a strike holds jobs. Limits by
-    key are read where there are any.
+    """Read what is odd about jobs, in one call, and one more where a strike holds jobs, or where
+    jobs wait for a parent with a unique key. Limits by key are read where there are any.
 
     :raises Unavailable: the store is silent
     """
@@ -100,7 +104,7 @@ async def jobs_seen(
     names: dict[str, str] = {pod.pod.host_id: name_of(pod) for pod in fleet.pods}
     return JobsSeen(
         held=_held(look.held),
-        children=_children(look.blocked, look.parents),
+        children=await _children(storage, look.blocked, look.parents),
         crashes=_crashes(fleet.now, look.crashed),
         runs=_runs(look, names),
         limits=_starved(fleet.now, look.starved, fleet.limits),
@@ -143,11 +147,13 @@ def _held(waiting: Iterable[JobSummary]) -> dict[str, tuple[HeldKind, ...]]:
     return found
 
 
-def _children(blocked: Sequence[Job], parents: Mapping[JobId, Job]) -> dict[str, HeldChildren]:
-    found: defaultdict[str, list[tuple[datetime, JobId]]] = defaultdict(list)
+async def _children(
+    storage: Storage, blocked: Sequence[Job], parents: Mapping[JobId, Job]
+) -> dict[str, HeldChildren]:
+    found: defaultdict[str, list[tuple[datetime, JobId, JobId]]] = defaultdict(list)
     for child in blocked:
         holding = [
-            (_ended(parents.get(parent), child), parent)
+            (_ended(parents.get(parent), child), parent, child.id)
             for parent in child.held_by
             if _still_holds(parents.get(parent))
         ]
@@ -155,10 +161,15 @@ def _children(blocked: Sequence[Job], parents: Mapping[JobId, Job]) -> dict[str,
             found[child.queue].append(min(holding))
     seen: dict[str, HeldChildren] = {}
     for queue, each in found.items():
-        since, first = min(each)
+        since, first, waiting = min(each)
         failed = [parents[first]] if first in parents else []
+        holder = (await key_holders(storage.jobs, failed)).get(first, "")
         seen[queue] = HeldChildren(
-            jobs=len(each), since=since, parent=first, mended_by=mended_by(failed)
+            jobs=len(each),
+            since=since,
+            parent=first,
+            mended_by=remedies.release_held(waiting) if holder else mended_by(failed),
+            key_holder=holder,
         )
     return seen
 

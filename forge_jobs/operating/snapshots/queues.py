@@ -53,6 +53,7 @@ def with_jobs(queue: QueueSeen, jobs: JobsSeen) -> QueueSeen:
         children_since=children.since,
         holding_parent=children.parent,
         mended_by=children.mended_by,
+        key_holder=children.key_holder,
     )
 
 

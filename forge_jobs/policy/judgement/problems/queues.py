@@ -198,11 +198,21 @@ def children_held(seen: Snapshot) -> Iterator[Finding]:
                 f"{waits(queue.children, 'job')} in queue {queue.name} behind jobs that "
                 "ended without success."
             ),
-            why=f"Job {parent} holds {_them(queue.children)}.",
-            action=_MEND if queue.mended_by else _MEND_IN_A_PROGRAM,
+            why=f"Job {parent} holds {_them(queue.children)}.{_lost_key(queue.key_holder)}",
+            action=_mending(queue),
             command=queue.mended_by,
             page=jobs_page(f"queue:{queue.name} status:blocked"),
         )
+
+
+def _lost_key(holder: str) -> str:
+    return f" It cannot be requeued while job {holder} has its unique key." if holder else ""
+
+
+def _mending(queue: QueueSeen) -> str:
+    if queue.key_holder:
+        return _RELEASE
+    return _MEND if queue.mended_by else _MEND_IN_A_PROGRAM
 
 
 def _them(children: int) -> str:
@@ -210,6 +220,7 @@ def _them(children: int) -> str:
 
 
 _MEND = "Mend the cause and requeue the parent. Its children then run by themselves."
+_RELEASE = "Release the job that waits. Or cancel the one that has the key, and requeue the parent."
 _MEND_IN_A_PROGRAM = (
     "Mend the cause and resume the group in a program, by client.resume_group. Of a parent that "
     "is gone, release the children by jobs release-held."

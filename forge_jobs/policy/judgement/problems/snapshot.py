@@ -53,6 +53,7 @@ class QueueSeen(Struct, frozen=True, kw_only=True):
     :param burning_since: when the objective began to be missed fast (``Standing.is_burning``)
     :param children: blocked jobs that a parent without success holds
     :param mended_by: the command by which that parent begins anew. "" for none
+    :param key_holder: the job that has the unique key of that parent, which cannot be requeued
     """
 
     name: str
@@ -76,6 +77,7 @@ class QueueSeen(Struct, frozen=True, kw_only=True):
     children_since: datetime | None = None
     holding_parent: str = ""
     mended_by: str = ""
+    key_holder: str = ""
 
 
 class ErrorsSeen(Struct, frozen=True, kw_only=True):
