@@ -8,6 +8,7 @@ _TESTS = (
     "tests/conformance/test_requeued_sequences.py",
     "tests/conformance/test_noted_sequences.py",
     "tests/conformance/test_far_sequences.py",
+    "tests/conformance/test_stopped_sequences.py",
     "tests/conformance/test_sequence_walks.py",
 )
 _SQL = "forge_jobs/storage/sql/jobs/"
@@ -167,6 +168,18 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "  if open == 1 then\n",
         "  if true then\n",
     ),
+    _sql(
+        "a job that is held inherits what holds the one before",
+        "sequences/lines",
+        "(one.edge.waits and edge.state",
+        "(False and edge.state",
+    ),
+    _redis(
+        "a job that is held inherits what holds the one before",
+        "lib/jobs/children/inheriting",
+        "if not holds or",
+        "if true or",
+    ),
     _redis(
         "the next one is released beside a requeued head",
         "lib/jobs/children/returning",
@@ -282,7 +295,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a cancelled job lets the next overtake",
         "jobs/children/deliver",
-        "  inherit(base, job, parent, policy)\n",
+        "  inherit(base, job, parent, policy, WAITS[state])\n",
         "",
     ),
     _redis(

@@ -37,7 +37,7 @@ def _deliver(world: World, delivery: Delivery) -> bool:
     if not _can_be_told(world, news):
         return False
     child = world.jobs[news.child_id]
-    inherit(world, news)
+    inherit(world, news, holds=delivery.edge.waits)
     child.edges[news.parent_id].hear(delivery.edge)
     if child.status is not JobStatus.BLOCKED:
         return False

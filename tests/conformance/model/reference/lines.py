@@ -67,13 +67,20 @@ def leave(world: World, job: ModelJob) -> None:
             world.last[member.line] = max(_not_ahead(world, behind or before))
 
 
-def inherit(world: World, news: Handover) -> None:
-    """Let a child wait for what the parent waited for, when that one ended without success."""
+def inherit(world: World, news: Handover, *, holds: bool) -> None:
+    """Let a child wait for what the parent waited for, when that one ended without success.
+
+    :param holds: the child waits for the parent as before. What holds the parent is left there
+    """
     parent = world.jobs.get(news.parent_id)
     edge = world.jobs[news.child_id].edges[news.parent_id]
     # A child that went on by a note of an earlier end may be in front of the parent by now.
     if parent is not None and edge.state.waits and edge.on_failure in OF_SEQUENCES:
-        before = [each for each in _waited_for(parent) if each != news.child_id]
+        before = [
+            each
+            for each in _waited_for(parent)
+            if each != news.child_id and not (holds and parent.edges[each].state is EdgeState.HELD)
+        ]
         _add_before(world, world.jobs[news.child_id], before)
 
 

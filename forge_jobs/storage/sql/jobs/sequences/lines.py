@@ -39,7 +39,7 @@ _LOCKED = (
     .with_for_update(key_share=True)
 )
 STILL_OPEN = (
-    select(edges.c.child_id, edges.c.parent_id)
+    select(edges.c.child_id, edges.c.parent_id, edges.c.state)
     .where(
         one_of(edges.c.child_id, "ids"),
         edges.c.state.in_(WAITING),
@@ -143,7 +143,9 @@ def leaves_place(one: Delivery) -> bool:
 def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
     """Let children of a sequence wait for what a parent that ended without success waited for.
 
-    Otherwise a cancelled job in the middle would let the next one overtake those before.
+    Otherwise a cancelled job in the middle would let the next one overtake those before. What holds
+    a parent that holds the child is left there. Otherwise each job of a stopped sequence, the jobs
+    of which are cancelled, would come to wait for all before.
     """
     children: dict[str, list[Delivery]] = {}
     for one in deliveries:
@@ -155,6 +157,7 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
         for edge in tx.execute(STILL_OPEN, {"ids": portion})
         for one in children[edge.child_id]
         if edge.parent_id != one.handover.child_id
+        and not (one.edge.waits and edge.state == EdgeState.HELD.value)
     ]
     # A child that went on by a note of an earlier end may be in front of the parent by now.
     waiting = {

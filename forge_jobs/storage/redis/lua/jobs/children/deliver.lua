@@ -21,11 +21,11 @@ local function deliver(base, each)
     return { false, WAITS[state] and state or 'wait', tonumber(since) }
   end
   local open = WAITS[state] and 1 or 0
+  state = NOTED[action] or 'held'
   if open == 1 then
     -- A child that went on by a note of an earlier end may be in front of the parent by now.
-    inherit(base, job, parent, policy)
+    inherit(base, job, parent, policy, WAITS[state])
   end
-  state = NOTED[action] or 'held'
   write_edge(base, id, parent, state, policy, seq)
   local word = state == 'settled' and 'forget' or 'wait'
   -- A child that has ended may be requeued one day, and must know then how the parent ended.

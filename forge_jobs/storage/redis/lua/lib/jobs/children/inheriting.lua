@@ -19,11 +19,17 @@ local function come_after(base, job, parents)
   end
 end
 
--- The child comes to wait for what the parent waited for, so that none overtakes those before.
-local function inherit(base, job, parent, policy)
-  if OF_SEQUENCES[policy] then
-    come_after(base, job, before_in_line(base, parent))
+-- The child comes to wait for what the parent waited for, so that none overtakes those before. What holds a
+-- parent that holds the child is left there: otherwise each job of a stopped sequence, the jobs of which are
+-- cancelled, would come to wait for all before.
+local function inherit(base, job, parent, policy, holds)
+  local parents = {}
+  for _, before in ipairs(OF_SEQUENCES[policy] and before_in_line(base, parent) or {}) do
+    if not holds or read_edge(base, parent, before) ~= 'held' then
+      parents[#parents + 1] = before
+    end
   end
+  come_after(base, job, parents)
 end
 
 -- Of jobs of a sequence those behind all that have yet to end, or all. One that has ended may have left the line.
