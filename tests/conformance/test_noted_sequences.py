@@ -9,7 +9,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import dead, enqueue_one, get_job, only, run_one
+from tests.support.factories import dead, done, enqueue_one, finish, get_job, only, run_one
 from tests.support.lines import claim_due, edges_of, in_line, order_of, tell
 
 pytestmark = pytest.mark.anyio
@@ -78,3 +78,20 @@ async def test_a_job_that_noted_an_end_waits_again_when_it_comes_behind_that_job
     await storage.jobs.requeue(only(first))
     assert await order_of(storage, lease) == [first]
     assert (await edges_of(storage, noting))[first] is EdgeState.SETTLED
+
+
+async def test_a_noted_end_that_comes_with_that_of_the_job_between_lets_none_overtake(
+    storage: Storage, lease: PodLease
+) -> None:
+    _, second, third = await in_line(storage, 3)
+    noted = (After(second, "note"),)
+    last = await enqueue_one(storage, after=noted, sequence=Line("k"))
+    [running] = await claim_due(storage, lease)
+    await storage.jobs.cancel(only(second, third, last))
+    await tell(storage)
+    for job_id in (second, third, last):
+        await storage.jobs.requeue(only(job_id))
+    await storage.jobs.cancel(only(second, third))
+    assert await claim_due(storage, lease) == []
+    await finish(storage, running, done())
+    assert await order_of(storage, lease) == [last]

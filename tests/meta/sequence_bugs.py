@@ -174,6 +174,12 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "(one.edge.waits and edge.state",
         "(False and edge.state",
     ),
+    _sql(
+        "an end is noted at an edge that the same call opens again",
+        "deliveries",
+        "_put_back(tx, taken, opened) if opened else taken",
+        "taken",
+    ),
     _redis(
         "a job that is held inherits what holds the one before",
         "lib/jobs/children/inheriting",
@@ -189,8 +195,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a cancelled job lets the next overtake",
         "deliveries",
-        "    inherit(tx, [one for one in taken if one.handover.child_id in children])\n",
-        "",
+        "inherit(tx, [one for one in taken if one.handover.child_id in children])\n",
+        "set[tuple[str, str]]()\n",
     ),
     Bug(
         "sequences: a removed job inherits edges",

@@ -1,9 +1,10 @@
 """Applies handovers to children, and operators' releases of held jobs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, case, delete, func, select, text, update
+from msgspec import structs
+from sqlalchemy import bindparam, case, delete, func, insert, select, text, update
 
 from forge_jobs.model.edges import WAITING, EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
@@ -25,6 +26,7 @@ _LOCKED = func.array(_GIVEN.with_for_update(skip_locked=True).scalar_subquery())
 _TAKE_UNLOCKED = (
     delete(handovers).where(handovers.c.id == func.any(_LOCKED)).returning(handovers.c.id)
 )
+_PUT_BACK = insert(handovers)
 _TOLD_EDGES = (
     select(edges.c.child_id, edges.c.parent_id, edges.c.state)
     .where(
@@ -133,7 +135,8 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     # keeps locked stay.
     children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
     taken = _take(tx, [one for one in deliveries if one.handover.child_id not in children.kept])
-    inherit(tx, [one for one in taken if one.handover.child_id in children])
+    opened = inherit(tx, [one for one in taken if one.handover.child_id in children])
+    taken = _put_back(tx, taken, opened) if opened else taken
     told = _find_edges(tx, [one for one in taken if one.handover.child_id in children])
     blocked = {
         one.child_id: children[one.child_id]
@@ -141,6 +144,26 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
         if children[one.child_id].status == JobStatus.BLOCKED.value
     }
     return sum([_apply(tx, part, blocked) for part in _parts(told)])
+
+
+def _put_back(
+    tx: Tx, taken: Sequence[Delivery], opened: Collection[tuple[str, str]]
+) -> list[Delivery]:
+    """Leave for the next call what arrives at an edge that this one has opened again.
+
+    By then the child waits for the parent, and so for what that one waited for.
+    """
+    rest: list[Delivery] = []
+    for one in taken:
+        news = one.handover
+        if (news.child_id, news.parent_id) in opened:
+            row = {**structs.asdict(news), "parent_status": news.parent_status.value}
+            del row["id"]
+            tx.execute(_PUT_BACK, row)
+            tx.wake_handover()
+        else:
+            rest.append(one)
+    return rest
 
 
 def _parts(told: Sequence[_Told]) -> Iterator[list[_Told]]:

@@ -140,12 +140,14 @@ def leaves_place(one: Delivery) -> bool:
     return told.on_failure in OF_SEQUENCES and told.parent_status is not JobStatus.DONE
 
 
-def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
+def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
     """Let children of a sequence wait for what a parent that ended without success waited for.
 
     Otherwise a cancelled job in the middle would let the next one overtake those before. What holds
     a parent that holds the child is left there. Otherwise each job of a stopped sequence, the jobs
     of which are cancelled, would come to wait for all before.
+
+    :return: child and parent of edges that are open again, and of which an end is on the way
     """
     children: dict[str, list[Delivery]] = {}
     for one in deliveries:
@@ -171,13 +173,16 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> None:
         if (one.handover.child_id, one.handover.parent_id) in waiting
     ]
     if not found:
-        return
+        return set()
     status = statuses(tx, {parent for _, parent in found})
     rules = rules_of(tx, {one.handover.child_id: one.handover.on_failure for one, _ in found})
+    opened: set[tuple[str, str]] = set()
     for one, parent in found:
         told = one.handover
         child = (told.child_id, told.queue, rules[told.child_id])
-        add_edge(tx, child, parent, status.get(parent))
+        if add_edge(tx, child, parent, status.get(parent)):
+            opened.add((told.child_id, parent))
+    return opened
 
 
 def rules_of(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
@@ -191,11 +196,12 @@ def rules_of(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
     return {child: rules.get(child, LINE_RULES[0]) for child in words}
 
 
-def add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> None:
+def add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> bool:
     """Let a child wait for one parent more.
 
     :param child: the id, the queue, and what a failure of the parent means
     :param found: the status of the parent. None when the parent is gone
+    :return: whether the edge is open again, and an end of the parent on the way
     """
     child_id, queue, on_failure = child
     status = JobStatus.CANCELLED if found is None else JobStatus(found)
@@ -209,11 +215,12 @@ def add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None
         words = tx.execute(_OPEN_AGAIN, again).scalars().all()
         is_open, pair["on_failure"] = len(words), (words or [on_failure])[0]
         if not is_open:
-            tx.execute(_OPEN_TOLD, {"child": child_id, "parent": parent})
+            return tx.execute(_OPEN_TOLD, {"child": child_id, "parent": parent}).rowcount > 0
     if is_open and has_ended:
         news = {**pair, "queue": queue, "parent_status": status.value}
         tx.execute(_INSERT_HANDOVERS, news)
         tx.wake_handover()
+    return False
 
 
 def _line(request: NewJob) -> str:
