@@ -1,17 +1,19 @@
 """A blocked job comes to wait for further jobs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from forge_jobs.errors import Conflict, NotFound
-from forge_jobs.model.edges import Tally
+from forge_jobs.model.edges import EdgeState, Tally
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobStatus
+from forge_jobs.model.jobs import After, JobStatus, Line
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import dead, done, enqueue_one, get_job, only, register, run_one
+from tests.support.lines import edges_of
 
 pytestmark = pytest.mark.anyio
 
@@ -90,3 +92,21 @@ async def test_of_the_last_end_and_a_further_parent_one_comes_first(storage: Sto
         status = JobStatus.PENDING if isinstance(refused, Conflict) else JobStatus.BLOCKED
         assert (await get_job(storage, child)).status is status
         assert (await tally(storage, child)).open == (status is JobStatus.BLOCKED)
+
+
+@pytest.mark.parametrize("word", ["cancel", "continue", "note"])
+@pytest.mark.parametrize("is_line", [True, False])
+async def test_a_parent_that_is_named_once_more_keeps_the_word_of_the_first_time(
+    storage: Storage, lease: PodLease, word: Any, is_line: bool
+) -> None:
+    line = Line("k", "stop") if is_line else None
+    parent = await enqueue_one(storage, sequence=line)
+    after = () if is_line else (After(parent, "hold"),)
+    child = await enqueue_one(storage, sequence=line, after=after)
+    for has_ended in (False, True):
+        if has_ended:
+            assert await run_one(storage, lease, dead()) == parent
+        await storage.jobs.await_also(child, [After(parent, word)])
+    await tell(storage)
+    assert (await get_job(storage, child)).status is JobStatus.BLOCKED
+    assert await edges_of(storage, child) == {parent: EdgeState.HELD}

@@ -15,8 +15,9 @@ local function missing_parents(base, links)
   return missing
 end
 
--- The end of a parent that has ended is handed over at once. The link of a job of a sequence ends with ' ?': the
--- job may be in line behind this very parent, which the stored edge says.
+-- The end of a parent that has ended is handed over at once. The link of a job of a sequence, or of one that was
+-- stored before, ends with ' ?': the job may be in line behind this very parent, or have that edge already,
+-- which the stored edge says.
 local function write_link(base, id, otherwise, edges)
   local flat = {}
   for _, entry in ipairs(edges) do
@@ -24,7 +25,7 @@ local function write_link(base, id, otherwise, edges)
     local tag, word, is_member = string.match(link, '^(%S+) (%S+)(.*)$')
     if is_member ~= '' then
       local edge = tag == base:match('{(.*)}') and redis.call('HGET', base .. ':waits:' .. child, id)
-      link = tag .. ' ' .. (edge and string.match(edge, '^%S+ (%S+_in_line) ') or word)
+      link = tag .. ' ' .. (edge and string.match(edge, '^%S+ (%S+) ') or word)
     end
     flat[#flat + 1], flat[#flat + 2] = child, link
   end
