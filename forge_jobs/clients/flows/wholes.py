@@ -46,17 +46,15 @@ def mended_by(failed: Sequence[Job]) -> str:
 async def key_holders(jobs: JobStore, failed: Sequence[Job]) -> dict[JobId, JobId]:
     """Return the failed jobs that cannot be requeued, each with the job that has the unique key.
 
-    One look for each job with a key, of few jobs.
+    One look for each job with a key, of the first ten such jobs alone.
     """
     found: dict[JobId, JobId] = {}
-    for each in failed[:_NAMED]:
-        if each.unique_key is not None:
-            which = JobFilter(
-                queues=(each.queue,), unique_key=each.unique_key, statuses=tuple(ACTIVE)
-            )
-            page = await jobs.list(which, limit=1)
-            if page.jobs:
-                found[each.id] = page.jobs[0].id
+    keyed = [(each, each.unique_key) for each in failed if each.unique_key is not None]
+    for each, key in keyed[:_NAMED]:
+        which = JobFilter(queues=(each.queue,), unique_key=key, statuses=tuple(ACTIVE))
+        page = await jobs.list(which, limit=1)
+        if page.jobs:
+            found[each.id] = page.jobs[0].id
     return found
 
 

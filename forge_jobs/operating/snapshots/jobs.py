@@ -159,13 +159,16 @@ async def _children(
         ]
         if holding:
             found[child.queue].append(min(holding))
+    firsts = {queue: min(each) for queue, each in found.items()}
+    # A look for each, so only of those that wait longest.
+    longest = [parents[each[1]] for each in sorted(firsts.values()) if each[1] in parents]
+    holders = await key_holders(storage.jobs, longest)
     seen: dict[str, HeldChildren] = {}
-    for queue, each in found.items():
-        since, first, waiting = min(each)
+    for queue, (since, first, waiting) in firsts.items():
         failed = [parents[first]] if first in parents else []
-        holder = (await key_holders(storage.jobs, failed)).get(first, "")
+        holder = holders.get(first, "")
         seen[queue] = HeldChildren(
-            jobs=len(each),
+            jobs=len(found[queue]),
             since=since,
             parent=first,
             mended_by=remedies.release_held(waiting) if holder else mended_by(failed),
