@@ -70,7 +70,7 @@ _MINUTE = 60.0
 
 
 class Line(Enum):
-    """What the log says of one of many."""
+    """A line of the log, when the same happens to many."""
 
     OWN = "own"
     """A line with the name."""

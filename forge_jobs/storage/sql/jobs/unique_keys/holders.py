@@ -1,4 +1,4 @@
-"""Who holds unique keys, and which windows last.
+"""Holders of unique keys, and windows that last.
 
 Postgres answers for keys of many queues at once, however far away the server is. SQLite answers
 queue by queue: a list of pairs would be looked up by scanning.
