@@ -65,7 +65,7 @@ class Outage:
 
 
 _NAMED = 5
-"""So many of one cause are named in a minute."""
+"""So many of one cause are named in a minute, each as often as there is cause."""
 _MINUTE = 60.0
 
 
@@ -89,23 +89,28 @@ class Outages:
 
     def __init__(self, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
-        self._told: dict[Hashable, tuple[float, int]] = {}
+        self._told: dict[Hashable, tuple[float, set[str]]] = {}
         self._named: set[str] = set()
         self._others: set[str] = set()
 
     def begins(self, name: str, cause: Hashable) -> Line:
         """Take note of a failure that is new for the name. Returns the line to log."""
         now = self._elapsed()
-        since, count = self._told.get(cause, (now, 0))
+        since, names = self._told.get(cause, (now, set()))
         if now - since >= _MINUTE:
-            since, count = now, 0
+            since, names = now, set()
         elif len(self._told) >= _MOST_CAUSES:
             self._told.clear()
-        self._told[cause] = since, count + 1
-        (self._named if count < _NAMED else self._others).add(name)
-        if count < _NAMED:
+        self._told[cause] = since, names
+        is_first_of_others = len(names) == _NAMED
+        if name in names or len(names) < _NAMED:
+            names.add(name)
+            self._named.add(name)
             return Line.OWN
-        return Line.OF_OTHERS if count == _NAMED else Line.NONE
+        # The others have their line now.
+        names.add("")
+        self._others.add(name)
+        return Line.OF_OTHERS if is_first_of_others else Line.NONE
 
     def ends(self, name: str) -> Line:
         """Take note of a success of one that had failed. Returns the line to log: of others only

@@ -66,6 +66,13 @@ def test_of_many_that_fail_alike_the_first_are_named_and_the_rest_together() -> 
     assert [outages.ends(each) for each in NAMES] == [NONE] * 8
 
 
+def test_one_that_fails_again_and_again_is_named_each_time() -> None:
+    outages = Outages(ManualClock().elapsed)
+    for _ in range(10):
+        assert outages.begins("a", "gone") is OWN
+        assert outages.ends("a") is OWN
+
+
 def test_a_minute_later_others_are_named() -> None:
     clock = ManualClock()
     outages = Outages(clock.elapsed)
