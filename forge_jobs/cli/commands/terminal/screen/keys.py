@@ -54,13 +54,15 @@ class Keyboard:
         self._before = termios.tcgetattr(descriptor)
 
     def hide(self) -> None:
-        """Let keys come at once and without an echo, from now on.
+        """Let keys come at once and without an echo, from now on. Those typed before are kept.
 
         A process in the background is stopped here, until the terminal belongs to the process.
         """
+        import termios
         import tty
 
-        tty.setcbreak(self.descriptor)
+        # Without the second argument keys that came since the last read would be dropped.
+        tty.setcbreak(self.descriptor, termios.TCSADRAIN)
 
     def show(self) -> None:
         """Let keys come as before."""
