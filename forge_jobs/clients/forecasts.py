@@ -27,6 +27,7 @@ from forge_jobs.storage.protocols import Storage
 MEASURED = timedelta(minutes=15)
 """How far back a load is measured."""
 
+_REQUEUED = (Reason.DEAD, Reason.CANCELLED)
 _RETRIES = (Cause.FAILED, Cause.TIMED_OUT, Cause.CRASHED, Cause.SNOOZED, Cause.THROTTLED)
 
 
@@ -85,6 +86,8 @@ async def explained(
         told = await _with_mending(storage, told, parents)
     if told.reason in BLOCKED and not is_front:
         return await _with_front(storage, job, told, parents, around)
+    if told.reason in _REQUEUED and not is_front:
+        return await _with_holder(storage, job, told)
     granted = sum(each.grant for each in slots.pods.values()) if slots else 0
     return await with_forecast(storage, job, told, slots=granted, fleet=fleet)
 
@@ -100,12 +103,22 @@ async def _with_mending(
         return told
     failed = [parents[JobId(each)] for each in told.blocked_by]
     if holders := await key_holders(storage.jobs, failed):
-        lost = ", ".join(
-            f"{each} cannot be requeued while {holder} has the unique key"
-            for each, holder in holders.items()
-        )
-        return structs.replace(told, text=f"{told.text}; {lost}")
+        return structs.replace(told, text=f"{told.text}; {_lost(holders)}")
     return structs.replace(told, help=mended_by(failed) or told.help)
+
+
+async def _with_holder(storage: Storage, job: Job, told: Explanation) -> Explanation:
+    """Name no requeue that is refused, because another job has the unique key by now."""
+    if holders := await key_holders(storage.jobs, [job]):
+        return structs.replace(told, text=f"{told.text}; {_lost(holders)}", help="")
+    return told
+
+
+def _lost(holders: Mapping[JobId, JobId]) -> str:
+    return ", ".join(
+        f"{each} cannot be requeued while {holder} has the unique key"
+        for each, holder in holders.items()
+    )
 
 
 async def _with_front(

@@ -251,8 +251,12 @@ async def test_a_job_behind_a_dead_one_whose_unique_key_is_taken_is_to_be_releas
     assert refused == {head: Refusal.KEY_TAKEN}
     told = await told_of(storage, second)
     assert told.help == f"forge-jobs jobs release-held {second}"
-    assert f"{head} cannot be requeued while {holder} has the unique key" in told.text
+    assert told.text.count(f"{head} cannot be requeued while {holder} has the unique key") == 1
+    told = await told_of(storage, head)
+    assert f"; {head} cannot be requeued while {holder} has the unique key" in told.text
+    assert not told.help
     await storage.jobs.cancel(only(holder))
+    assert (await told_of(storage, head)).help == f"forge-jobs jobs requeue {head}"
     if not is_own:
         assert (await told_of(storage, second)).help == f"forge-jobs jobs requeue {head}"
 
