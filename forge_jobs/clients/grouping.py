@@ -1,11 +1,10 @@
 """The handlers that end the jobs of groups and workflows."""
 
 from forge_jobs.clients.client import JobClient
-from forge_jobs.clients.flows.plans import GROUP_KIND
-from forge_jobs.clients.flows.workflows import WORKFLOW_KIND
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.outcomes import Dead
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.edges import GROUP_KIND, WORKFLOW_KIND
 from forge_jobs.privacy.encryption import Encryption
 
 

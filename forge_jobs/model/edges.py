@@ -18,6 +18,9 @@ MOST_OF_ONE = 10_000
 STEP, WORKFLOW = "forge_jobs.step", "forge_jobs.workflow"
 """The keys of a job's metadata that name the step and the id of the workflow that has the job."""
 
+GROUP_KIND, WORKFLOW_KIND = "forge.group", "forge.workflow"
+"""The kinds of the jobs that end when a group or a workflow has settled. See ``group_handlers``."""
+
 MOST_ASKED = 100
 """Of so many jobs one call tells the relatives."""
 

@@ -12,7 +12,16 @@ from forge_jobs.model.queues import LimitState, QueueState
 from forge_jobs.model.strikes import Strike
 from forge_jobs.policy import remedies
 from forge_jobs.policy.cooldowns import cooldown_began
-from forge_jobs.policy.explanations import ZERO, Explanation, KeySeen, Reason, Situation, at, count
+from forge_jobs.policy.explanations import (
+    ZERO,
+    Explanation,
+    KeySeen,
+    Reason,
+    Situation,
+    at,
+    count,
+    how_known,
+)
 from forge_jobs.policy.slots.permits import has_room, limited
 from forge_jobs.policy.slots.reasons import in_progress, of_fleet
 from forge_jobs.privacy.encryption import key_named_by
@@ -123,7 +132,7 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.hold is not None:
         return Explanation(
             reason=Reason.UNKNOWN_KIND,
-            text=f"held: no live pod knows the kind {job.kind!r}",
+            text=f"held: no live pod knows the kind {job.kind!r}{how_known(job.kind)}",
             help=remedies.start_worker(job.queue),
         )
     return None if job.due_at <= around.now else _not_due(job, around)

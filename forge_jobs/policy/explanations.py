@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from forge_jobs.model.edges import GROUP_KIND, WORKFLOW_KIND
 from forge_jobs.model.jobs import Job
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
@@ -163,6 +164,13 @@ def names_of(pods: Sequence[PodState]) -> str:
     """The pods in a few words."""
     names = ", ".join(name_of(pod) for pod in pods[:3])
     return f"{names} and {len(pods) - 3} more" if len(pods) > 3 else names
+
+
+def how_known(kind: str) -> str:
+    """Return what makes a pod know a kind of this package, as the end of a text. "" for others."""
+    if kind in (GROUP_KIND, WORKFLOW_KIND):
+        return "; pods know this kind by handlers.include(group_handlers())"
+    return ""
 
 
 def count(number: int, noun: str) -> str:

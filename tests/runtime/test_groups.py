@@ -7,12 +7,13 @@ import pytest
 
 from forge_jobs import Group, GroupState, Workflow, group_handlers
 from forge_jobs.clients.client import JobClient
-from forge_jobs.clients.flows.plans import GROUP_KIND, part_id
+from forge_jobs.clients.flows.plans import part_id
 from forge_jobs.errors import Conflict, InvalidInput, JobDead, NotFound
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.edges import GROUP_KIND
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.privacy.encryption import Encryption

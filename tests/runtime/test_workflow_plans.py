@@ -7,10 +7,9 @@ import pytest
 
 from forge_jobs import Workflow
 from forge_jobs.clients.client import JobClient
-from forge_jobs.clients.flows.workflows import WORKFLOW_KIND
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import STEP, WORKFLOW
+from forge_jobs.model.edges import STEP, WORKFLOW, WORKFLOW_KIND
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.model.processes import PodLease

@@ -302,6 +302,14 @@ def test_without_a_leader_slots_and_schedules_are_no_problem_of_their_own() -> N
     assert codes(SINCE + 9 * MINUTE, parts) == [Code.NO_LEADER]
 
 
+def test_a_kind_of_this_package_comes_with_an_include() -> None:
+    held = (HeldKind(kind="forge.group", jobs=1, since=SINCE),)
+
+    [found] = at(SINCE + 9 * MINUTE, queue(due=0, held=held))
+
+    assert "handlers.include(group_handlers())." in found.why
+
+
 def test_the_worst_comes_first() -> None:
     held = (HeldKind(kind="few", jobs=2, since=SINCE), HeldKind(kind="many", jobs=9, since=SINCE))
     older = HeldKind(kind="older", jobs=2, since=SINCE - MINUTE)

@@ -9,10 +9,12 @@ import click
 import pytest
 
 from forge_jobs.cli.main import cli
+from forge_jobs.model.edges import GROUP_KIND, WORKFLOW_KIND
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Hold, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings
 from forge_jobs.policy import remedies
+from forge_jobs.policy.explanations import Reason
 from tests.support.surroundings import (
     MINUTE,
     NOW,
@@ -64,6 +66,12 @@ class TestWhatHelps:
         told = why(a_job(hold=Hold.UNKNOWN_KIND))
 
         assert told.help == "forge-jobs worker MODULE:ATTR --queues gh"
+
+    @pytest.mark.parametrize("kind", [GROUP_KIND, WORKFLOW_KIND])
+    def test_a_kind_of_this_package_comes_with_an_include(self, kind: str) -> None:
+        for told in (why(a_job(kind=kind, hold=Hold.UNKNOWN_KIND)), why(a_job(kind=kind))):
+            assert told.reason in (Reason.UNKNOWN_KIND, Reason.NO_POD_WITH_KIND)
+            assert told.text.endswith("pods know this kind by handlers.include(group_handlers())")
 
     def test_of_one_that_is_due_later(self) -> None:
         job = a_job(due_at=NOW + MINUTE)

@@ -13,7 +13,6 @@ from msgspec import structs
 from forge_jobs.clients.bulk import BulkTotals, in_batches, sum_of
 from forge_jobs.clients.flows.plans import (
     FAILED,
-    GROUP_KIND,
     EnqueuedGroup,
     Group,
     GroupPlan,
@@ -26,7 +25,6 @@ from forge_jobs.clients.flows.plans import (
 from forge_jobs.clients.flows.steps import Graph, Steps, workflow_of
 from forge_jobs.clients.flows.wholes import no_workflow, to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
-    WORKFLOW_KIND,
     Added,
     Addition,
     EnqueuedWorkflow,
@@ -49,7 +47,7 @@ from forge_jobs.errors import (
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import STEP, Kin, Relative
+from forge_jobs.model.edges import GROUP_KIND, STEP, WORKFLOW_KIND, Kin, Relative
 from forge_jobs.model.edits import content_of
 from forge_jobs.model.filters import BulkOutcome
 from forge_jobs.model.ids import JobId, check_job_id

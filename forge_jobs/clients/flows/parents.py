@@ -4,10 +4,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from forge_jobs.clients.flows.plans import GROUP_KIND
 from forge_jobs.clients.results import read_result
 from forge_jobs.errors import NotFound
-from forge_jobs.model.edges import STEP
+from forge_jobs.model.edges import GROUP_KIND, STEP
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ErrorRecord, Job, JobStatus
 from forge_jobs.privacy.encryption import Encryption

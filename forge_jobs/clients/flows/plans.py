@@ -12,12 +12,9 @@ from forge_jobs.errors import Conflict, InvalidInput, NotFound, a_type
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.preparing import MAX_PARENTS, check_request, check_requests
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import EdgeState, Relative, Tally
+from forge_jobs.model.edges import GROUP_KIND, EdgeState, Relative, Tally
 from forge_jobs.model.ids import JobId, check_job_id, new_job_id
 from forge_jobs.model.jobs import After, EnqueueOutcome, Job, JobStatus
-
-GROUP_KIND = "forge.group"
-"""The kind of the job that ends when a group has settled. See ``group_handlers``."""
 
 _AT_ONCE = 200
 """Jobs of one call: at least so many are stored all or none, see ``JobStore.enqueue_at_once``."""

@@ -4,15 +4,21 @@ from collections.abc import Sequence
 
 from forge_jobs.clients.flows.plans import (
     FAILED,
-    GROUP_KIND,
     failed_parts,
     part_id,
     stored_failures,
 )
-from forge_jobs.clients.flows.workflows import WORKFLOW_KIND
 from forge_jobs.errors import NotFound
 from forge_jobs.handlers.preparing import MAX_PARENTS
-from forge_jobs.model.edges import MOST_ASKED, WORKFLOW, Kin, Relative, Tally
+from forge_jobs.model.edges import (
+    GROUP_KIND,
+    MOST_ASKED,
+    WORKFLOW,
+    WORKFLOW_KIND,
+    Kin,
+    Relative,
+    Tally,
+)
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, Job, JobStatus

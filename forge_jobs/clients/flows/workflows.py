@@ -21,15 +21,12 @@ from forge_jobs.errors import Conflict, DecryptionFailed, InvalidInput, KeyMissi
 from forge_jobs.handlers.option_checks import check_tags
 from forge_jobs.handlers.preparing import MAX_PARENTS
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.edges import EdgeState, Relative
+from forge_jobs.model.edges import WORKFLOW_KIND, EdgeState, Relative
 from forge_jobs.model.ids import JobId, check_job_id, new_job_id
 from forge_jobs.model.jobs import After, EnqueueOutcome, Job, JobStatus, NewJob
 from forge_jobs.model.names import check_name
 from forge_jobs.privacy.encryption import Encryption, Part, decrypted
 from forge_jobs.privacy.secrets import ORIGIN
-
-WORKFLOW_KIND = "forge.workflow"
-"""The kind of the job that ends when a workflow has settled. See ``group_handlers``."""
 
 
 class Workflow(Steps):

@@ -7,13 +7,12 @@ from msgspec import Struct, structs
 
 from forge_jobs.clients.flows.wholes import no_workflow, to_cancel, to_resume
 from forge_jobs.clients.flows.workflows import (
-    WORKFLOW_KIND,
     StepState,
     read_graph,
     workflow_state,
 )
 from forge_jobs.errors import DecryptionFailed, InvalidInput, KeyMissing, NotFound
-from forge_jobs.model.edges import MOST_ASKED, Relative
+from forge_jobs.model.edges import MOST_ASKED, WORKFLOW_KIND, Relative
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus

@@ -12,6 +12,7 @@ from forge_jobs.policy.explanations import (
     Situation,
     at,
     count,
+    how_known,
     name_of,
     names_of,
 )
@@ -84,7 +85,9 @@ def _without_kind(
     knowing = [pod for pod in takers if job.kind in pod.pod.kinds]
     if not knowing:
         return Explanation(
-            reason=Reason.NO_POD_WITH_KIND, text=text, help=remedies.start_worker(job.queue)
+            reason=Reason.NO_POD_WITH_KIND,
+            text=f"{text}{how_known(job.kind)}",
+            help=remedies.start_worker(job.queue),
         )
     return Explanation(
         reason=Reason.NO_POD_WITH_KIND,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from forge_jobs.policy import remedies
+from forge_jobs.policy.explanations import how_known
 from forge_jobs.policy.judgement.objectives import HOUR
 from forge_jobs.policy.judgement.problems.problem import (
     Finding,
@@ -176,7 +177,7 @@ def unknown_kind(seen: Snapshot) -> Iterator[Finding]:
                     f"{number(held.jobs, 'job')} of kind {held.kind} in queue {queue.name} "
                     f"cannot run since {clock(held.since, seen.now)}."
                 ),
-                why=f"No live pod knows the kind.{known}",
+                why=f"No live pod knows the kind{how_known(held.kind)}.{known}",
                 action="Start a pod of a release that has the kind. The jobs keep their place.",
                 command=remedies.start_worker(queue.name),
                 page=jobs_page(f"queue:{queue.name} kind:{held.kind}"),
