@@ -294,12 +294,12 @@ def check_limits(limits: Mapping[str, int], shares: Mapping[str, int] | None = N
 class LimitState(Struct, frozen=True, kw_only=True):
     """A stored limit of a queue: how many jobs of each of its keys may be in progress.
 
-    :param at_most: jobs of one key, from 1 on
+    :param at_most: jobs of one key, from 1 on. 0 where the stored number is no such number
     :param share: the keys take turns, and have slots in proportion to this weight. None: jobs of
         all keys start in the order of the queue
     :param overridden: an operator has set the numbers, so that code does not change them
     :param unreadable: which stored fields cannot be read, and why. "" when all can. A limit whose
-        number cannot be read holds nothing back
+        number cannot be read holds nothing back, and one below 1, which is named too, all its jobs
     """
 
     queue: str

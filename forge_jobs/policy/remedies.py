@@ -78,6 +78,11 @@ def release_held(job_id: str) -> str:
     return f"forge-jobs jobs release-held {job_id}"
 
 
+def set_limit(queue: str, limit: str, at_most: int) -> str:
+    """Lets so many jobs of each key of a limit run at once."""
+    return command_line("limits set-concurrency", queue, limit, str(at_most))
+
+
 def show_key(queue: str, limit: str, key: str) -> str:
     """Shows the jobs that run at a key of a limit, and those that wait there."""
     return command_line("limits show", queue, limit, options=("--key", key))

@@ -84,6 +84,13 @@ class Fields:
         """Return a whole number."""
         return self.read(name, whole, otherwise)
 
+    def at_most(self) -> int:
+        """Return the number of a limit by key, zero where unreadable, and where none may run."""
+        number = self.number("at_most")
+        if number < 1 and not self._problems:
+            self._problems.append(f"at_most is {number}, so no job of the limit starts")
+        return max(number, 0)
+
     def number_or_none(self, name: str) -> int | None:
         """Return a whole number, or None."""
         return self.read(name, _or_none(whole), None)

@@ -13,6 +13,7 @@ from sqlalchemy import Table
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueSettings, RateLimit, Retention
 from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.model.strikes import StrikeRule
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base import tables
@@ -164,6 +165,21 @@ def test_a_pod_a_schedule_and_a_rate_limit(installed: Installation) -> None:
     assert installed.finding("pods", "warn").startswith("1 pod with a record that cannot be read, ")
     assert "'nightly' (" in installed.finding("schedules", "fail")
     assert "'smtp' (" in installed.finding("rate limits", "fail")
+
+
+def test_a_limit_by_key_and_a_strike(installed: Installation) -> None:
+    async def spoil(storage: Storage) -> None:
+        await storage.config.ensure_limits(QUEUE, {"hosts": 2})
+        await storage.config.put_strike("no mail", StrikeRule(kind=KIND), "ada")
+        limit = {"queue": QUEUE, "name": "hosts"}
+        await installed.spoil(tables.limits, limit, "at_most", f"{QUEUE}/at_most hosts", 0)
+        strike = {"name": "no mail"}
+        await installed.spoil(tables.strikes, strike, "rule", "/strikes no mail")
+
+    installed.run(spoil)
+
+    assert f"{QUEUE}/hosts (at_most is " in installed.finding("limits", "fail")
+    assert "'no mail' (" in installed.finding("strikes", "fail")
 
 
 @pytest.mark.parametrize("installed", ["redis"], indirect=True)

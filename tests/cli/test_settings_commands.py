@@ -246,6 +246,8 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "clock": "ok",
         "pods": "warn",
         "rate limits": "ok",
+        "limits": "ok",
+        "strikes": "ok",
         "retention": "ok",
         "settings": "ok",
         "schedules": "ok",

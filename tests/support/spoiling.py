@@ -179,6 +179,29 @@ async def each_wrong_field(
     assert not wrong, "\n".join([f"{len(wrong)} of {number}", *wrong])
 
 
+async def each_wrong_text(
+    folder: Path,
+    base: str,
+    key: str,
+    entry: str,
+    values: Sequence[str | bytes],
+    use: Use,
+    mend: Use,
+) -> None:
+    """The same for an entry of a hash on Redis that is a text, with these values."""
+    wrong = []
+    [sound] = await redis_commands("redis", folder, base, ("HGET", key, entry))
+    for value in values:
+        await redis_commands("redis", folder, base, ("HSET", key, entry, value))
+        try:
+            await use()
+            await mend()
+        except Exception as error:
+            wrong.append(f"{value!r}: {type(error).__name__}: {str(error)[:200]}")
+        await redis_commands("redis", folder, base, ("HSET", key, entry, sound))
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(values)}", *wrong])
+
+
 def _cut(value: bytes) -> str:
     return f"{value[:20]!r}..{value[-30:]!r}"
 

@@ -134,6 +134,7 @@ REMEDIES: dict[Callable[..., str], tuple[Any, ...]] = {
     remedies.requeue: ("01KB0000000000000000000000", "01KB0000000000000000000001"),
     remedies.resume_workflow: ("01KB0000000000000000000000",),
     remedies.release_held: ("01KB0000000000000000000000",),
+    remedies.set_limit: (DASH, "-limit", 1),
     remedies.show_key: (DASH, "--limit", "-key"),
     remedies.list_outbox: (DASH,),
     remedies.retry_outbox: (DASH, "01KB0000000000000000000000"),

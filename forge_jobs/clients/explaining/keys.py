@@ -94,7 +94,7 @@ def with_start(
 
     :param limit: None where the limit is gone
     """
-    if limit is None or key.place is None or key.running < limit.at_most:
+    if limit is None or key.place is None or not 0 < limit.at_most <= key.running:
         return told
     runs = _together([*key.runs.values()])
     load = Load(

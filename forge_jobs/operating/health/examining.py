@@ -183,6 +183,24 @@ async def _check_rate_limits(reader: Reader) -> _Result:
     return "fail", f"{text}, or 'forge-jobs limits delete' them", "forge-jobs limits set --help"
 
 
+async def _check_limits(reader: Reader) -> _Result:
+    limits = await reader.storage.config.limits()
+    spoilt = [f"{each.queue}/{each.name} ({each.unreadable})" for each in limits if each.unreadable]
+    if not spoilt:
+        return "ok", f"{len(limits)} known"
+    text = f"one whose number cannot be read holds nothing back: {', '.join(spoilt)}; set it anew"
+    return "fail", text, "forge-jobs limits set-concurrency --help"
+
+
+async def _check_strikes(reader: Reader) -> _Result:
+    strikes = await reader.storage.config.strikes()
+    spoilt = [f"{each.name!r} ({each.unreadable})" for each in strikes if each.unreadable]
+    if not spoilt:
+        return "ok", f"{len(strikes)} known"
+    text = f"cannot be read, so they hold no job: {', '.join(spoilt)}; add them anew, or lift them"
+    return "fail", text, "forge-jobs strikes add --help"
+
+
 _CHECKS: dict[str, Callable[[Reader], Awaitable[_Result | None]]] = {
     "durability": _check_durability,
     "rights": _check_rights,
@@ -195,4 +213,6 @@ _CHECKS: dict[str, Callable[[Reader], Awaitable[_Result | None]]] = {
     "retention": _check_retention,
     "schedules": _check_schedules,
     "rate limits": _check_rate_limits,
+    "limits": _check_limits,
+    "strikes": _check_strikes,
 }

@@ -46,7 +46,11 @@ def limited(job: Job, around: Situation) -> Explanation:
     limit = _bound(job, around)
     named = f" of key {job.limit_key!r}" if job.limit_key else ""
     opens_at = opens_by = None
-    if limit is None:
+    help = ""
+    if limit is not None and limit.at_most < 1:
+        most = f"its number was edited by hand ({limit.unreadable}); set the limit anew"
+        help = remedies.set_limit(limit.queue, limit.name, 1)
+    elif limit is None:
         most = "the limit is gone, and it is ready with the next claim"
     elif limit.share is not None and not _is_full(key, limit):
         most = (
@@ -79,7 +83,7 @@ def limited(job: Job, around: Situation) -> Explanation:
         ahead=key.place.ahead if key.place else None,
         opens_at=opens_at,
         opens_by=opens_by,
-        help=remedies.show_key(*_limit_of(job), job.limit_key) if long else "",
+        help=remedies.show_key(*_limit_of(job), job.limit_key) if long else help,
     )
 
 

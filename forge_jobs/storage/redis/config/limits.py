@@ -76,7 +76,7 @@ def _state(queue: str, name: str, stored: str) -> LimitState:
     return LimitState(
         queue=queue,
         name=name,
-        at_most=read.number("at_most"),
+        at_most=read.at_most(),
         share=read.number("share") if slash else None,
         overridden=mark == "set",
         unreadable=read.problems,

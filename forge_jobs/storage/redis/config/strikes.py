@@ -1,6 +1,5 @@
 """Strikes: rules by which operators keep jobs from running."""
 
-from forge_jobs.clock import from_us
 from forge_jobs.model import strikes as rules
 from forge_jobs.model.names import check_name
 from forge_jobs.model.strikes import (
@@ -12,6 +11,7 @@ from forge_jobs.model.strikes import (
     too_many,
 )
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.job_rows import StoredFields
 from forge_jobs.storage.redis.base.scripts import request_of
 
 
@@ -41,4 +41,5 @@ async def stored(database: Database) -> list[Strike]:
 # puts together: only the store knows the time.
 def _strike(name: str, kept: str) -> Strike:
     at, _, rule = kept.partition(" ")
-    return read_strike(name, rule, from_us(int(at)) if at.isdecimal() else None)
+    # A time that cannot be read is left out: the rule counts as before.
+    return read_strike(name, rule, StoredFields({"at": at}).instant_if_set("at"))

@@ -108,7 +108,7 @@ def states(tx: Tx) -> list[LimitState]:
             LimitState(
                 queue=row.queue,
                 name=row.name,
-                at_most=read.number("at_most"),
+                at_most=read.at_most(),
                 share=None if row.share is None else read.number("share"),
                 overridden=read.flag("overridden"),
                 unreadable=read.problems,

@@ -1,8 +1,9 @@
 """Strikes: rules by which operators keep jobs from running."""
 
-from sqlalchemy import bindparam, delete, func, select
+from typing import Any
 
-from forge_jobs.clock import from_us
+from sqlalchemy import Row, bindparam, delete, func, select
+
 from forge_jobs.model import strikes as rules
 from forge_jobs.model.names import check_name
 from forge_jobs.model.strikes import (
@@ -13,6 +14,7 @@ from forge_jobs.model.strikes import (
     strike_text,
     too_many,
 )
+from forge_jobs.storage.salvage import Fields
 from forge_jobs.storage.sql.base.tables import strikes
 from forge_jobs.storage.sql.base.transaction import Tx
 
@@ -41,5 +43,10 @@ def lift(tx: Tx, name: str) -> None:
 
 def stored(tx: Tx) -> list[Strike]:
     """See ``ConfigStore.strikes``."""
-    found = [read_strike(row.name, row.rule, from_us(row.at)) for row in tx.execute(_ALL)]
-    return sorted(found, key=lambda strike: strike.name)
+    return sorted(map(_strike, tx.execute(_ALL)), key=lambda strike: strike.name)
+
+
+def _strike(row: Row[Any]) -> Strike:
+    # A time that cannot be read is left out: the rule counts as before.
+    at = Fields({**row._mapping}).instant_or_none("at")
+    return read_strike(row.name, row.rule, at)

@@ -45,7 +45,7 @@ local function full_key(base, permit, number, waiting, due)
 end
 
 local function load_of(base, name, stored, used, most)
-  local number, share = string.match(stored, '^(%d*)/?(%d*)')
+  local number, share = string.match(stored, '^(%-?%d*)/?(%d*)')
   local at_most, keys = whole(number, 0), {}
   local load = { name, at_most, whole(share, -1), 0, 0, -1, 0 }
   local from, to = '[' .. name .. '\n', '(' .. name .. '\11'

@@ -17,7 +17,7 @@ local function room_of(base, permit)
     stored = read_record('HGET', base .. ':at_most', name)
   end
   if stored ~= nil then
-    local number, share = string.match(stored or '', '^(%d*)/?(%d*)')
+    local number, share = string.match(stored or '', '^(%-?%d*)/?(%d*)')
     limit = { whole(number, math.huge), whole(share) }
     of_base[name], limits_read[base] = limit, of_base
   end
