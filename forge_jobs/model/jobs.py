@@ -92,7 +92,8 @@ class Cause(StrEnum):
     DROPPED = "dropped"
     """No token of the handler's rate limit was there, and the handler drops such jobs."""
     STRUCK = "struck"
-    """A strike of an operator meant the job before its handler started."""
+    """A strike of an operator meant the job before its handler started, or the store did not say
+    which strikes there are."""
     PARENT_FAILED = "parent_failed"
     PARENTS_SETTLED = "parents_settled"
     REQUEUED = "requeued"

@@ -139,7 +139,8 @@ def _folder(keep: bool) -> Iterator[Path]:
 
 
 def _say_where(folder: Path) -> None:
-    print(f"\nwhat happened is in {folder}: schedule, ledger, producer, pods.log", file=sys.stderr)
+    files = "schedule, ledger, producer, counters, pods.log"
+    print(f"\nwhat happened is in {folder}: {files}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Invariants of every run, whatever was done: counted from both ledgers and the store."""
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.model.jobs import Cause, Job, JobStatus
 from tests.chaos.limited import accepted_late, passed_in
 from tests.chaos.record import Record, wall_ms
 from tests.chaos.sequenced import crossed_in
@@ -14,8 +15,21 @@ from tests.support.ledger import Ledger, Run
 _CLOCKS_APART_MS = 20.0
 """The store's clock and the handlers' are of one machine, but not read at one instant."""
 
-_ENDS = ("succeeded", "crashed", "released", "interrupted", "failed", "rejected")
-"""Ends of claims. A cancelled job may have had one, or not."""
+_NO_ENDS = frozenset(
+    {
+        Cause.ENQUEUED,
+        Cause.CANCELLED,
+        Cause.EXPIRED,
+        Cause.PARENT_FAILED,
+        Cause.PARENTS_SETTLED,
+        Cause.REQUEUED,
+        Cause.RESTORED,
+    }
+)
+"""Counts of jobs without a claim. A cancelled job may have had one, or not."""
+
+_ENDS = tuple(cause.value for cause in Cause if cause not in _NO_ENDS)
+"""Ends of claims. No run has strikes: a job is struck where its pod could not read any yet."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +81,12 @@ def judge(
     record: Record,
     ledger: Ledger,
     stored: Mapping[JobId, Job],
-    counters: Mapping[str, int],
+    counters: Mapping[str, Mapping[str, int]],
     known: Collection[int] = (),
 ) -> Verdict:
     """Hold the producer's notes, the handlers' ledger and the store against each other.
 
+    :param counters: those of each queue
     :param known: processes of the pods that the store knows at the end
     """
     acked = {job_id for job_id, sending in record.sendings.items() if sending.acked_ns}
@@ -129,17 +144,33 @@ def _is_again(job_id: str, runs: list[Run], record: Record) -> bool:
     )
 
 
-def _miscounted(stored: Mapping[JobId, Job], counters: Mapping[str, int]) -> list[str]:
-    """The counters that differ from what the jobs themselves say."""
-    done = sum(job.status is JobStatus.DONE for job in stored.values())
-    ends = sum(counters.get(end, 0) for end in _ENDS)
-    claimed = counters.get("claimed", 0)
-    pairs = {
-        "enqueued": (counters.get("enqueued", 0), len(stored)),
-        "succeeded": (counters.get("succeeded", 0), done),
-        "claimed": (claimed, min(max(ends, claimed), ends + counters.get("cancelled", 0))),
-    }
-    return [f"{name}: {is_} not {should}" for name, (is_, should) in pairs.items() if is_ != should]
+def _miscounted(
+    stored: Mapping[JobId, Job], counters: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """The counters that differ from what the jobs of the queue say, each beside all others."""
+    found: list[str] = []
+    statuses_of: defaultdict[str, list[JobStatus]] = defaultdict(list)
+    for job in stored.values():
+        statuses_of[job.queue].append(job.status)
+    for queue in sorted(counters.keys() | statuses_of.keys()):
+        statuses, counts = statuses_of[queue], counters.get(queue, {})
+        beside = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+        found += [
+            f"queue {queue}, {name}: {is_} not {should} ({beside})"
+            for name, is_, should in _pairs(statuses, counts)
+            if is_ != should
+        ]
+    return found
+
+
+def _pairs(
+    statuses: Sequence[JobStatus], counts: Mapping[str, int]
+) -> Iterator[tuple[str, int, int]]:
+    """Return counters of a queue, each with the number that should be there."""
+    claimed, ends = counts.get("claimed", 0), sum(counts.get(end, 0) for end in _ENDS)
+    yield "enqueued", counts.get("enqueued", 0), len(statuses)
+    yield "succeeded", counts.get("succeeded", 0), statuses.count(JobStatus.DONE)
+    yield "claimed", claimed, min(max(ends, claimed), ends + counts.get("cancelled", 0))
 
 
 def _is_rerun(runs: list[Run], job: Job, record: Record) -> bool:

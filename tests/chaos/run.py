@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -70,7 +70,7 @@ class Outcome:
     """Everything that is known once a run is over.
 
     :ivar stored: every job that was sent and is in the store
-    :ivar counters: the store's counters, summed
+    :ivar counters: the store's counters by queue, summed
     :ivar known: process ids of the pods that the store still knows, after all were stopped
     :ivar recorded: counts of the recorder in the store
     """
@@ -78,7 +78,7 @@ class Outcome:
     record: Record
     ledger: Ledger
     stored: dict[JobId, Job]
-    counters: Counter[str]
+    counters: Mapping[str, Counter[str]]
     known: set[int]
     recorded: Told = field(default_factory=Told)
 
@@ -156,7 +156,7 @@ class _Run:
             self._record,
             self._ledger,
             await self._stored(),
-            await self._counters(),
+            await counts_of(self._watch, self._store.queues, self._folder / "counters"),
             {pod.pod.process_id for pod in await self._watch.procs.pods()},
             await self._recorder.end(self._late),
         )
@@ -244,14 +244,25 @@ class _Run:
             found.update(await self._watch.jobs.get(ids[start : start + 500]))
         return found
 
-    async def _counters(self) -> Counter[str]:
-        now = await self._watch.cron.now()
-        day = timedelta(days=1)
-        total: Counter[str] = Counter()
-        for queue in self._store.queues:
-            for bucket in await self._watch.jobs.metrics(queue, now - day, now + day):
-                total.update(bucket.counts)
-        return total
+
+async def counts_of(storage: Storage, queues: Iterable[str], path: Path) -> dict[str, Counter[str]]:
+    """Return the store's counters by queue.
+
+    :param path: gets a line per queue, minute and counter, to be read when a run went wrong
+    """
+    now, day = await storage.cron.now(), timedelta(days=1)
+    totals: dict[str, Counter[str]] = {}
+    lines: list[str] = []
+    for queue in queues:
+        totals[queue] = Counter()
+        for bucket in await storage.jobs.metrics(queue, now - day, now + day):
+            totals[queue].update(bucket.counts)
+            lines += (
+                f"{queue} {bucket.minute:%H:%M} {name} {count}\n"
+                for name, count in sorted(bucket.counts.items())
+            )
+    await anyio.Path(path).write_text("".join(lines))
+    return totals
 
 
 def _fenced(log: str) -> set[int]:

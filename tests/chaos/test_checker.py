@@ -1,5 +1,6 @@
 """The checker finds what must never be, in ledgers made by hand."""
 
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,11 @@ import pytest
 from msgspec import structs
 
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Job, JobStatus
+from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
 from tests.chaos.checker import Verdict, judge
 from tests.chaos.record import Outage, Record, Sending, ShardLoss, Stop, now_ns, wall_ms
+from tests.support.factories import a_claimed_job
 from tests.support.ledger import Ledger
 from tests.support.surroundings import a_job
 
@@ -32,6 +35,7 @@ class Story:
         )
         self.known: set[int] = set()
         self.counters = {"enqueued": 1, "succeeded": 1, "claimed": 1}
+        self.others: dict[str, dict[str, int]] = {}
 
     @staticmethod
     def _wall(seconds: float) -> datetime:
@@ -61,7 +65,7 @@ class Story:
     def verdict(self) -> Verdict:
         stored = {} if self.job is None else {ID: self.job}
         ledger = Ledger.read(self._path)
-        return judge(self.record, ledger, stored, self.counters, self.known)
+        return judge(self.record, ledger, stored, {"gh": self.counters, **self.others}, self.known)
 
 
 @pytest.fixture
@@ -281,7 +285,36 @@ def test_a_process_that_ended_by_itself_is_found(story: Story) -> None:
 def test_a_wrong_counter_is_found(story: Story, counter: str) -> None:
     ran_once(story)
     story.counters[counter] += 1
-    assert story.verdict().miscounted
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(story.counters.items()))
+    [found, *_] = story.verdict().miscounted
+    assert found == f"queue gh, {counter}: 2 not 1 ({counts})"
+
+
+def _ends_an_attempt(cause: Cause) -> bool:
+    try:
+        next_transition(AttemptEnd(cause=cause), a_claimed_job(), Rules(), random.Random(1))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.SUCCEEDED}))
+def test_a_claim_has_an_end_by_each_cause_that_an_attempt_ends_with(
+    story: Story, cause: Cause
+) -> None:
+    ran_once(story)
+    story.counters |= {"claimed": 2, cause.value: 1}
+    assert bool(story.verdict().miscounted) is not _ends_an_attempt(cause)
+
+
+def test_the_queue_of_a_wrong_counter_is_named_and_no_other_makes_up_for_it(story: Story) -> None:
+    ran_once(story)
+    story.counters["claimed"] += 1
+    story.others["other"] = {"released": 1}
+    assert story.verdict().miscounted == [
+        "queue gh, claimed: 2 not 1 (claimed 2, enqueued 1, succeeded 1)",
+        "queue other, claimed: 0 not 1 (released 1)",
+    ]
 
 
 def _beside(story: Story, *, of: int = OTHER) -> None:

@@ -1,6 +1,5 @@
 """Figures count the time in which the store was there, in ledgers made by hand."""
 
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ class Story:
         finished = datetime.fromtimestamp(wall_ms(after(done_at)) / 1_000, UTC)
         stored = {ID: a_job(id=ID, status=JobStatus.DONE, token=1, finished_at=finished)}
         self._ledger.refresh()
-        outcome = Outcome(self.record, self._ledger, stored, Counter(), set())
+        outcome = Outcome(self.record, self._ledger, stored, {}, set())
         verdict = judge(self.record, self._ledger, stored, outcome.counters, set())
         return {each.name: each for each in figures_of(outcome, verdict, QUICK)}
 

@@ -59,6 +59,11 @@ async def claimed_one(storage: Storage, lease: PodLease) -> ClaimedJob:
         rate_limited(SECOND),
         Transition(status=JobStatus.PENDING, cause=Cause.INTERRUPTED, hand_back=True),
         Transition(status=JobStatus.PENDING, cause=Cause.THROTTLED, hand_back=True),
+        Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True),
+        Transition(status=JobStatus.PENDING, cause=Cause.KEY_MISSING, delay=SECOND, hand_back=True),
+        Transition(status=JobStatus.PENDING, cause=Cause.STRUCK, delay=SECOND, hand_back=True),
+        Transition(status=JobStatus.CANCELLED, cause=Cause.STRUCK),
+        Transition(status=JobStatus.CANCELLED, cause=Cause.DROPPED),
     ],
     ids=lambda transition: f"{transition.cause}-{transition.status}",
 )

@@ -19,6 +19,7 @@ from forge_jobs.operating.operator import Operator
 from forge_jobs.policy.explanations import Reason
 from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import Storage
+from tests.support.factories import counters
 from tests.support.runtimes import a_runtime, ended, job_because
 from tests.support.waiting import wait_until
 
@@ -200,6 +201,8 @@ async def test_while_the_store_does_not_say_its_strikes_nothing_runs_unjudged(
         is_down = False
         await ended(storage, job.id)
     assert shop.ran == {"pay 1": 1}
+    counted = await counters(storage)
+    assert counted["claimed"] == counted["struck"] + counted["succeeded"], counted
 
 
 async def test_a_strike_that_is_lifted_beside_the_pod_holds_nothing(storage: Storage) -> None:
