@@ -15,6 +15,11 @@ def _bug(name: str, file: str, old: str, new: str, backend: str = "sqlite") -> B
 _RECORDS = ("tests/backends/test_unreadable_records.py",)
 
 
+_PLAIN_ENDS = f"{_REDIS}lua/lib/jobs/finalize/plain_ends.lua"
+_LISTED = "      call_many('ZADD', base .. ':ended:' .. outcome.status, outcome.dated)\n"
+_COUNTED_LATE = "count(outcome.cause, '', #outcome.dated / 2)"
+
+
 def _of_a_record(name: str, file: str, old: str, new: str, backend: str = "sqlite") -> Bug:
     return Bug(name, _RECORDS, (Edit(file, old, new),), backend)
 
@@ -54,6 +59,27 @@ _SPOILT_KEYS = [
         "lua/lib/jobs/finalize/settling.lua",
         "      relist(base, job)\n",
         "",
+    ),
+    _of_a_key(
+        "a job that was released and is in no line stays so",
+        "lua/lib/jobs/finalize/settling.lua",
+        "    start_waiting(base, job)\n",
+        "",
+    ),
+    _of_a_key(
+        "a unique key that was not freed stays with the job that has ended",
+        "lua/lib/jobs/finalize/settling.lua",
+        "    free_key(base, job)\n",
+        "",
+    ),
+    Bug(
+        "redis: ends are counted once they are listed",
+        ("tests/backends/redis/test_spoilt_keys.py",),
+        (
+            Edit(_PLAIN_ENDS, "  count(outcome.cause, job.host)\n", ""),
+            Edit(_PLAIN_ENDS, _LISTED, f"{_LISTED}      {_COUNTED_LATE}\n"),
+        ),
+        "redis",
     ),
     _of_a_key(
         "news of one parent that cannot be read keep all others from being told",

@@ -91,8 +91,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "an end counted twice",
         "finalize",
         "lib/jobs/finalize/plain_ends",
-        "count(outcome.cause, host, number)",
-        "count(outcome.cause, host, 2 * number)",
+        "count(outcome.cause, job.host)",
+        "count(outcome.cause, job.host, 2)",
     ),
     _bug(
         "a cool-down that ends the longer one before it",
@@ -270,7 +270,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "claims counted per call",
         "claim",
         "lib/jobs/claim/claiming",
-        "count('claimed', host, #claims)",
+        "count('claimed', host, #claims - counted)",
         "count('claimed', host, 1)",
     ),
     _bug(

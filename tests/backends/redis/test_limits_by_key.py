@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import ClaimedJob, Hold, NewJob
+from forge_jobs.model.jobs import Claim, ClaimedJob, Hold, JobStatus, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.protocols import Storage
@@ -21,6 +21,7 @@ from tests.support.factories import (
     QUEUE,
     SECOND,
     claim,
+    counters,
     done,
     finish,
     get_job,
@@ -226,6 +227,28 @@ async def test_a_list_of_another_type_is_named_and_nothing_is_lost(
     await finish(storage, first, done())
     [second] = await claim(storage, lease, limit=2)
     assert {first.claim.job_id, second.claim.job_id} == {job.id for job in jobs}
+
+
+async def test_claims_of_a_step_that_a_key_of_another_type_ends_are_counted(
+    storage: Storage, client: Redis, lease: PodLease, clock: ManualClock
+) -> None:
+    """The first round of the step claims a job of each key, and the second one meets the key."""
+    jobs = [*of_key("a", 2), *of_key("b", 2)]
+    await storage.jobs.enqueue(jobs)
+    await client.set(key_of(f"parked:{NAME}\nb"), "spoilt")
+    with pytest.raises(Unavailable):
+        await claim(storage, lease, limit=3)
+    await client.delete(key_of(f"parked:{NAME}\nb"))
+    clock.advance(2 * SECOND)
+    found = [await get_job(storage, job.id) for job in jobs]
+    held = [
+        Claim(QUEUE, job.id, job.token, lease.host_id)
+        for job in found
+        if job.status is JobStatus.IN_PROGRESS
+    ]
+    assert len(held) == 2
+    assert await storage.jobs.release(held) == [True, True]
+    assert await counters(storage) == {"enqueued": 4, "claimed": 2, "released": 2}
 
 
 async def test_the_end_of_a_claim_wakes_who_waits_for_the_next_job(

@@ -1,5 +1,6 @@
 """A key of another type in the place of one of a queue's stops that queue, and loses nothing."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -27,10 +28,12 @@ from tests.support.factories import (
     LEASE,
     SECOND,
     claim,
+    counters,
     dead,
     done,
     enqueue_one,
     error,
+    failed,
     finish,
     new_job,
     only,
@@ -181,6 +184,7 @@ async def test_it_stops_its_queue_alone_and_nothing_is_lost(
     assert storage.health().silent == frozenset()
     await _drain(storage, clock, taken)
     await _all_done(storage, [*wanted, one, *more])
+    await _all_counted(storage)
 
 
 async def _drain(
@@ -204,6 +208,53 @@ async def _all_done(storage: Storage, wanted: Sequence[NewJob]) -> None:
     expired = {each.id for each in wanted if each.expires_at}
     states = {job_id: job.status for job_id, job in found.items() if job_id not in expired}
     assert states == {each.id: JobStatus.DONE for each in wanted if each.id not in expired}
+
+
+_ENDS = ("succeeded", "failed", "crashed", "released")
+
+
+async def _all_counted(storage: Storage) -> None:
+    """Assert that each claim has one counted end, and each job that is done one success."""
+    for queue, counts in (await storage.jobs.counts()).items():
+        counted = Counter(await counters(storage, queue))
+        assert counted["claimed"] == sum(counted[name] for name in _ENDS), (queue, counted)
+        assert counted["succeeded"] == counts.by_status["done"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("unique", "succeeded"),
+        ("ended:done", "succeeded"),
+        (f"ready:{LINE}", "released"),
+        (f"ready:{LINE}", "failed"),
+    ],
+)
+async def test_ends_of_claims_in_a_step_that_meets_a_key_of_another_type_are_counted(
+    store: Store, clock: ManualClock, name: str, cause: str
+) -> None:
+    storage, jobs = store.storage, store.storage.jobs
+    lease = await register(storage, queues=("a",), lease_for=LONG)
+    unique = Unique("k") if name == "unique" else None
+    await jobs.enqueue([new_job(queue="a"), new_job(queue="a", unique=unique)])
+    claimed = await claim(storage, lease, queue="a", limit=2)
+    await store.spoil(name)
+
+    async def end() -> Sequence[bool | None]:
+        if cause == "released":
+            return await jobs.release([each.claim for each in claimed])
+        how = done() if cause == "succeeded" else failed(SECOND)
+        return await jobs.finalize([Finalization(each.claim, how) for each in claimed])
+
+    with pytest.raises(Unavailable):
+        await end()
+    await store.mend(name)
+    clock.advance(2 * SECOND)
+    assert await end() == [True, True]
+    assert await counters(storage, "a") == {"enqueued": 2, "claimed": 2, cause: 2}
+    await _drain(storage, clock, {"a": ()})
+    assert (await jobs.counts())["a"].by_status["done"] == 2
+    await _all_counted(storage)
 
 
 @pytest.mark.parametrize("name", ["s:pending", f"kind:{KIND}", f"ready:{LINE}"])

@@ -26,7 +26,7 @@ local function claim(base, demand, by_turns)
       return {}, {}, {}, 'full'
     end
   end
-  local claims, unreadable, parked = {}, {}, 0
+  local claims, unreadable, parked, counted = {}, {}, 0, 0
   local done = { claims = claims, unreadable = unreadable, room = room }
   local picked, found, goes_on
   repeat
@@ -39,12 +39,14 @@ local function claim(base, demand, by_turns)
       put_back(base, host, round)
       error(problem, 0)
     end
+    -- At once, since a key of another type may end the step in a later round.
+    if #claims > counted then
+      count('claimed', host, #claims - counted)
+      counted = #claims
+    end
     parked = parked + #round.parked
     goes_on = round.parked[1] and parked < MOST_PARKED and not found.is_cut
   until not goes_on or done.is_cut or #claims == limit
-  if #claims > 0 then
-    count('claimed', host, #claims)
-  end
   if is_shared then
     by_turns.finish(base, turns)
   end

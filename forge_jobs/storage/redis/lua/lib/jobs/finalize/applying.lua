@@ -17,6 +17,7 @@ local function wait_again(base, job, outcome, changes)
     'HSET', base .. ':j:' .. job.id, 'status', job.status, 'cause', outcome.cause, 'more', '1',
     unpack(changes)
   )
+  count(outcome.cause, job.host)
   start_waiting(base, job, outcome.hold and outcome.limit)
 end
 
@@ -39,7 +40,6 @@ end
 
 local function apply(base, job, outcome, mode)
   local overruled = is_cancelled(job, outcome, mode)
-  local cause = overruled and 'cancelled' or outcome.cause
   local changes = {}
   write_counts(job, outcome, mode, changes)
   if outcome.error then
@@ -49,14 +49,14 @@ local function apply(base, job, outcome, mode)
     write_result(base, job, not overruled and outcome.result, changes)
   end
   if overruled or ENDED[outcome.status] then
-    end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes)
+    local cause = overruled and 'cancelled' or outcome.cause
+    end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes, job.host)
   else
     if outcome.again then
       begin_again(base, job, outcome, changes)
     end
     wait_again(base, job, outcome, changes)
   end
-  count(cause, job.host)
   if outcome.length then
     start_cooldown(base, outcome.length, outcome.level)
   end

@@ -3,7 +3,6 @@
 local function cancel_waiting(base, job, cause)
   stop_waiting(base, job)
   end_job(base, job, 'cancelled', cause, {})
-  count(cause)
 end
 
 local function end_waiting(base, ids, cause)

@@ -42,8 +42,9 @@ local function free_key(base, job)
 end
 
 -- Ends a job that is in no index of waiting or claimed jobs any more. changes: fields and values in turn
--- that are to be written beside.
-local function end_job(base, job, status, cause, changes)
+-- that are to be written beside. host: of the pod whose claim ends. The end is counted with the write of the
+-- record, since a key of another type may end the step behind that.
+local function end_job(base, job, status, cause, changes, host)
   local key = base .. ':j:' .. job.id
   set_status(base, job, status)
   local is_kept, to = keeps(base, status)
@@ -54,6 +55,7 @@ local function end_job(base, job, status, cause, changes)
     changes[#changes + 1], changes[#changes + 2] = 'payload', ''
   end
   redis.call('HSET', key, 'status', status, 'cause', cause, 'finished', now, unpack(changes))
+  count(cause, host)
   if job.cancel then
     redis.call('HDEL', key, 'cancel')
   end

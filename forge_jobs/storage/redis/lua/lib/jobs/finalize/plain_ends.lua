@@ -11,7 +11,7 @@ local function prepare_ends(base, outcome)
   if outcome.result then
     fields[#fields + 1], fields[#fields + 2] = 'result', outcome.result
   end
-  outcome.fields, outcome.number, outcome.hosts = fields, 0, {}
+  outcome.fields, outcome.number = fields, 0
   outcome.listed, outcome.dated = {}, {}
 end
 
@@ -20,12 +20,13 @@ local function end_plain(base, job, outcome)
   if not outcome.fields then
     prepare_ends(base, outcome)
   end
-  local id, host, number, fields = job.id, job.host, outcome.number + 2, outcome.fields
+  local id, number, fields = job.id, outcome.number + 2, outcome.fields
   fields[2] = job.token_text
   redis.call('HSET', base .. ':j:' .. id, unpack(fields))
   outcome.listed[number - 1], outcome.listed[number] = '0', id
   outcome.dated[number - 1], outcome.dated[number] = now_text, id
-  outcome.number, outcome.hosts[host] = number, (outcome.hosts[host] or 0) + 1
+  outcome.number = number
+  count(outcome.cause, job.host)
 end
 
 local function list_plain_ends(base, outcomes)
@@ -33,9 +34,6 @@ local function list_plain_ends(base, outcomes)
     if outcome.fields then
       call_many('ZADD', base .. ':s:' .. outcome.status, outcome.listed)
       call_many('ZADD', base .. ':ended:' .. outcome.status, outcome.dated)
-      for host, number in pairs(outcome.hosts) do
-        count(outcome.cause, host, number)
-      end
     end
   end
 end

@@ -11,13 +11,18 @@ local function judge(job, token, host, mode, stale_after)
   return mode ~= 'revive' and job ~= nil and is_repeat(job, token, host) and 'repeat'
 end
 
--- A step that a key of another type has ended may have ended the claim and not listed the job.
+-- A step that a key of another type has ended may have ended the claim, and not listed the job or not freed
+-- the unique key. Jobs on hold and their lists stay as they are.
 local function relist(base, job)
-  if job then
-    redis.call('ZADD', base .. ':s:' .. job.status, 0, job.id)
-    if ENDED[job.status] and job.finished then
-      redis.call('ZADD', base .. ':ended:' .. job.status, job.finished, job.id)
-    end
+  if not job then
+    return
+  end
+  redis.call('ZADD', base .. ':s:' .. job.status, 0, job.id)
+  if ENDED[job.status] and job.finished then
+    redis.call('ZADD', base .. ':ended:' .. job.status, job.finished, job.id)
+    free_key(base, job)
+  elseif (job.status == 'pending' or job.status == 'failed') and not job.hold then
+    start_waiting(base, job)
   end
 end
 
