@@ -11,8 +11,9 @@ from sqlalchemy import Row, bindparam, delete, func, insert, select, text, tuple
 
 from forge_jobs.model.edges import WAITING, EdgeState, Tally
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import TERMINAL, JobStatus
 from forge_jobs.model.transitions import Handover
+from forge_jobs.storage.salvage import log_unreadable, shown
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import LINKED, edges, handovers
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -79,6 +80,8 @@ _TALLY = (
     .group_by(edges.c.child_id, edges.c.state)
 )
 _OLDEST = select(handovers).order_by(handovers.c.id).limit(bindparam("count"))
+
+_ENDS = {status.value: status for status in TERMINAL}
 
 
 def tell_children(tx: Tx, ended: Mapping[str, JobStatus], *, removed: bool = False) -> None:
@@ -177,7 +180,8 @@ def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, dict[str, Ed
     found: dict[str, dict[str, EdgeState]] = {}
     for ids in portions(children):
         for child_id, parent_id, state in tx.execute(_UNSETTLED, {"ids": ids}):
-            found.setdefault(child_id, {})[parent_id] = EdgeState(state)
+            parent = parent_id if isinstance(parent_id, str) else repr(parent_id)
+            found.setdefault(child_id, {})[parent] = EdgeState(state)
     return found
 
 
@@ -189,8 +193,23 @@ def list_handovers(tx: Tx, limit: int) -> list[Handover]:
             queue=row.queue,
             child_id=JobId(row.child_id),
             parent_id=JobId(row.parent_id),
-            parent_status=JobStatus(row.parent_status),
+            parent_status=_ended_as(row),
             on_failure=row.on_failure,
         )
         for row in tx.execute(_OLDEST, {"count": limit})
     ]
+
+
+def _ended_as(row: Row[Any]) -> JobStatus:
+    """Return how the parent of a handover ended. One that cannot be read frees no child."""
+    try:
+        return _ENDS[row.parent_status]
+    except (KeyError, TypeError):
+        log_unreadable(
+            "handover",
+            f"{row.child_id} of parent {row.parent_id}",
+            f"parent_status is {shown(row.parent_status)}",
+            "the child is left as after a dead parent; requeue the parent, or 'forge-jobs jobs "
+            "release-held' the child",
+        )
+        return JobStatus.DEAD

@@ -21,7 +21,11 @@ local function handle(base, most)
   local records = redis.call('ZRANGE', base .. ':handovers', 0, most - 1, 'WITHSCORES')
   for index = 1, #records, 2 do
     local seq, parent, status = string.match(records[index], '^(%d+) (%S+) (%S+)$')
-    if #found < most then
+    -- An edit by hand frees no child.
+    if status ~= 'done' and status ~= 'cancelled' then
+      status = 'dead'
+    end
+    if seq and #found < most then
       add(base, found, seq, tonumber(records[index + 1]), parent, status, most)
     end
   end
