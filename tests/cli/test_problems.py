@@ -55,6 +55,26 @@ def test_what_must_be_put_right_is_told_and_makes_the_exit_code_one(forge: Comma
     ]
 
 
+def test_of_problems_that_are_alike_five_are_shown_and_the_others_counted(
+    forge: CommandLine,
+) -> None:
+    async def plant_many() -> None:
+        async with await open_storage(forge.url, clock=TWO_HOURS_AGO) as storage:
+            for number in range(7):
+                await enqueue_one(storage, queue=f"q{number}")
+
+    anyio.run(plant_many)
+    more = "and 2 more of unserved_queue: forge-jobs problems --all"
+    told = forge("problems", code=1).stdout
+    assert told.count("is not served") == 5
+    assert told.endswith(f"\n\n{more}\n")
+    assert forge("problems", "--all", code=1).stdout.count("is not served") == 7
+    assert len(forge.json("problems", code=1)["problems"]) == 7
+    screen = forge("top", "--once").stdout
+    assert screen.count("is not served") == 5
+    assert more in screen
+
+
 def test_what_may_be_meant_so_is_told_and_all_is_well(forge: CommandLine) -> None:
     anyio.run(lambda: plant(forge.url, paused=True))
 

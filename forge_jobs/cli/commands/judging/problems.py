@@ -7,14 +7,17 @@ from forge_jobs.cli.options import deployment_options, json_option, with_operato
 from forge_jobs.cli.output import emit_fields, emit_json
 from forge_jobs.config import Deployment
 from forge_jobs.operating.words import instant
-from forge_jobs.policy.judgement.problems.problem import Problem
+from forge_jobs.policy.judgement.problems.problem import Problem, few_of_each
 
 
 @click.command()
+@click.option("--all", "are_all", is_flag=True, help="Each problem, however many are alike.")
 @json_option
 @deployment_options
-def problems(deployment: Deployment, as_json: bool) -> None:
+def problems(deployment: Deployment, as_json: bool, are_all: bool) -> None:
     """Say what is wrong now, the worst first, and what is safe to do.
+
+    Of problems with the same code five are shown, and how many more there are.
 
     Exit code 1 when a problem is critical: work stands still, or is lost to people.
     """
@@ -22,11 +25,14 @@ def problems(deployment: Deployment, as_json: bool) -> None:
     if as_json:
         emit_json(found)
     else:
-        for index, problem in enumerate(found.problems):
+        told, more = (found.problems, {}) if are_all else few_of_each(found.problems)
+        for index, problem in enumerate(told):
             if index:
                 click.echo()
             _tell(problem)
-        if not found.problems:
+        for code, count in more.items():
+            click.echo(f"\nand {count:,} more of {code}: forge-jobs problems --all")
+        if not told:
             click.echo("Nothing is wrong.")
     if not found.ok:
         raise click.exceptions.Exit(FAILED)

@@ -11,6 +11,7 @@ from forge_jobs.cli.output import can_draw, emit_json, emit_table, printable
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.operating.operator import Operator
+from forge_jobs.policy.judgement.problems.problem import few_of_each
 
 _AT_MOST_EVERY = timedelta(seconds=1)
 
@@ -60,9 +61,12 @@ def _print(reading: Reading) -> None:
 
     view = reading.view()
     click.echo(drawing.header(view))
-    for problem in reading.problems:
+    told, more = few_of_each(reading.problems)
+    for problem in told:
         click.echo(printable(drawing.problem_line(problem)))
-    if not reading.problems:
+    for code, count in more.items():
+        click.echo(f"and {count:,} more of {code}: forge-jobs problems --all")
+    if not told:
         click.echo("Nothing is wrong.")
     queues = [drawing.queue_cells(each, view.rates.get(each.name)) for each in view.queues()]
     limits = [limit_cells(each, reading.board.at) for each in view.limits()]

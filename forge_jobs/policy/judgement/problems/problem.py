@@ -1,5 +1,6 @@
 """A problem, its code and severity, and the words that all rules share."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -107,6 +108,23 @@ class Problem(Finding, frozen=True, kw_only=True):
 
     code: Code
     severity: Severity
+
+
+MOST_OF_EACH = 5
+"""So many problems of one code are shown at once. A store may have thousands of queues."""
+
+
+def few_of_each(found: Iterable[Problem]) -> tuple[list[Problem], dict[Code, int]]:
+    """Return the first problems of each code, in their order, and how many more each code has."""
+    few, more = list[Problem](), dict[Code, int]()
+    seen = Counter[Code]()
+    for problem in found:
+        seen[problem.code] += 1
+        if seen[problem.code] <= MOST_OF_EACH:
+            few.append(problem)
+        else:
+            more[problem.code] = seen[problem.code] - MOST_OF_EACH
+    return few, more
 
 
 def page_of(section: str, name: str = "") -> str:
