@@ -136,6 +136,16 @@ def whole(stored: object) -> int:
     return stored
 
 
+_LONGEST_REST_US = 1_000 * 366 * 86_400 * 1_000_000
+"""A time that lies further ahead, which is an edit by hand, leaves room for no date behind."""
+
+
+def rest_of(until: int, now: int) -> tuple[timedelta, timedelta]:
+    """Return how long a pause still lasts, and how long ago one has ended, zero for the other."""
+    left = min(max(until - now, -_LONGEST_REST_US), _LONGEST_REST_US)
+    return timedelta(microseconds=max(0, left)), timedelta(microseconds=max(0, -left))
+
+
 def counted(stored: object) -> int:
     """Return a stored number of times, zero where unreadable or out of bounds."""
     return stored if isinstance(stored, int) and 0 <= stored < _MOST_TIMES else 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table
 
+from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import EPOCH
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import NotFound
@@ -21,6 +22,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, 
 from forge_jobs.model.retries import Exponential
 from forge_jobs.model.schedules import Firing, ScheduleSpec
 from forge_jobs.model.transitions import Finalization
+from forge_jobs.operating.snapshots.reading import problems
 from forge_jobs.reports import flush_reports
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.storage.protocols import Storage
@@ -107,6 +109,9 @@ async def test_a_queue(storage: Storage, backend: str, tmp_path: Path) -> None:
         ]
         assert all((await storage.procs.allocate(changes))[: len(_OTHERS)])
         stored = await storage.jobs.enqueue([new_job(queue=name) for name in _QUEUES])
+        await problems(storage)
+        for outcome in stored:
+            await JobClient(storage).explain(outcome.job_id)
         for name in (*_OTHERS[:3], spoilt):
             claimed = await claim(storage, lease, queue=name)
             ends = [Finalization(each.claim, done()) for each in claimed]

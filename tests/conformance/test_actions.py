@@ -315,4 +315,4 @@ async def test_an_action_on_one_thing_is_settled_once(storage: Storage) -> None:
 async def test_a_record_of_an_earlier_release_is_done(storage: Storage) -> None:
     old = msgspec.json.decode(msgspec.json.encode(an_action(which=None)))
     del old["settled"]
-    assert action_of(msgspec.json.encode(old)).settled is ActionState.DONE
+    assert action_of("", msgspec.json.encode(old)).settled is ActionState.DONE

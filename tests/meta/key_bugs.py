@@ -70,8 +70,8 @@ _IN_SQL = (
     _sql(
         "cooldown: a window of the future counts",
         "unique_windows",
-        "for key, row in found.items() if row.opened_at <= now\n",
-        "for key, row in found.items()\n",
+        "for key, at in opened.items() if at <= now}",
+        "for key, at in opened.items()}",
     ),
     _sql(
         "debounce: at_most counts from the request",

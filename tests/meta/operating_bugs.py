@@ -292,7 +292,8 @@ SETTLED = (
         (
             Edit(
                 "forge_jobs/storage/sql/actions/records.py",
-                "if row is not None and action_of(row.document).settled is ActionState.RUNNING:",
+                "if row is not None and action_of(action.id, row.document).settled "
+                "is ActionState.RUNNING:",
                 "if row is not None:",
             ),
         ),

@@ -181,7 +181,68 @@ _SPOILT_RECORDS = [
     ),
 ]
 
+_RULES = ("tests/backends/test_unreadable_rules.py",)
+_LINKS = ("tests/backends/test_unreadable_links.py",)
+_DEEDS = ("tests/backends/test_unreadable_deeds.py",)
+
+_OF_OTHERS = [
+    Bug(
+        "the time of one strike hides all strikes",
+        _RULES,
+        (Edit(f"{_SQL}config/strikes.py", '.instant_or_none("at")', '.text("at")'),),
+    ),
+    Bug(
+        "redis: a limit below zero is none",
+        _RULES,
+        (Edit(f"{_REDIS}lua/lib/base/permits.lua", "'^(%-?%d*)/?(%d*)'", "'^(%d*)/?(%d*)'"),),
+        "redis",
+    ),
+    Bug(
+        "a hand-over that cannot be read stops all",
+        _LINKS,
+        (Edit(f"{_SQL}jobs/children.py", "except (KeyError, TypeError):", "except TypeError:"),),
+    ),
+    Bug(
+        "redis: a hand-over that cannot be read frees its child",
+        _LINKS,
+        (Edit(f"{_REDIS}lua/jobs/children/handovers.lua", "status = 'dead'", "status = 'done'"),),
+        "redis",
+    ),
+    Bug(
+        "an action that cannot be read hides all actions",
+        _DEEDS,
+        (
+            Edit(
+                "forge_jobs/storage/actions/__init__.py",
+                'found = read.read("document", _decode_action, blank)',
+                "found = _decode_action(document)",
+            ),
+        ),
+    ),
+    Bug(
+        "a request that cannot be read keeps a pod from hearing others",
+        _DEEDS,
+        (
+            Edit(
+                "forge_jobs/storage/pod_requests/__init__.py", "except UNREADABLE", "except IOError"
+            ),
+        ),
+    ),
+    Bug(
+        "a window that cannot be read stays in the way",
+        _DEEDS,
+        (
+            Edit(
+                f"{_SQL}jobs/unique_keys/keys.py",
+                "        unique_windows.c.opened_at > _NEVER,\n",
+                "",
+            ),
+        ),
+    ),
+]
+
 RECORD_BUGS = [
+    *_OF_OTHERS,
     *_SPOILT_RECORDS,
     *_SPOILT_KEYS,
     _bug(

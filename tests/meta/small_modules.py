@@ -56,7 +56,6 @@ REASONS = {
         "storage/redis/actions/steps",
         "storage/redis/driver/messages",
         "storage/redis/driver/reporting",
-        "storage/redis/fleet/kinds",
         "storage/redis/jobs/unique_keys",
         "storage/redis/progress/steps",
         "storage/sql/base/unique_tables",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec import structs
 
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import Conflict, InvalidInput
@@ -11,15 +12,20 @@ from forge_jobs.model.actions import (
     MAX_REASON,
     RECORDS_KEPT,
     Action,
+    ActionPart,
+    ActionState,
     ActionStep,
     check_action_id,
 )
 from forge_jobs.model.filters import Refusal
+from forge_jobs.storage.salvage import UNREADABLE, Fields, tally
 
 RECORDS_KEPT_US = duration_us(RECORDS_KEPT)
 JOBS_KEPT_US = duration_us(JOBS_KEPT)
 
 _decode_counts = msgspec.json.Decoder(dict[str, int]).decode
+_STATES = {each.value: each for each in ActionState}
+UNREADABLE_VERB = "unreadable"
 _decode_action = msgspec.json.Decoder(Action).decode
 
 
@@ -33,16 +39,42 @@ def moved(step: ActionStep) -> Conflict:
 
 def added(stored: str, refused: Iterable[Refusal]) -> dict[str, int]:
     """The stored numbers of refusals, and further ones."""
-    counts = _decode_counts(stored)
+    counts = counts_of(stored)
     for reason in refused:
         counts[reason.value] = counts.get(reason.value, 0) + 1
     return counts
 
 
-def refusals(counts: Mapping[str, int]) -> dict[Refusal, int]:
-    """Numbers of refusals by reason. Reasons of later releases are left out."""
+def part_of(
+    queue: str,
+    *,
+    state: str,
+    cursor: str,
+    changed: object,
+    requested: object,
+    refused: Mapping[str, int],
+) -> ActionPart:
+    """Return a stored part. One whose state cannot be read goes on no more.
+
+    Reasons of refusals of later releases are left out.
+    """
     known = {each.value for each in Refusal}
-    return {Refusal(name): number for name, number in counts.items() if name in known}
+    return ActionPart(
+        queue=queue,
+        state=_STATES.get(state, ActionState.ABORTED),
+        cursor=cursor,
+        changed=tally(changed),
+        requested=tally(requested),
+        refused={Refusal(name): number for name, number in refused.items() if name in known},
+    )
+
+
+def counts_of(stored: str) -> dict[str, int]:
+    """The stored numbers of refusals, none where they cannot be read."""
+    try:
+        return _decode_counts(stored)
+    except UNREADABLE:
+        return {}
 
 
 def document_of(action: Action) -> str:
@@ -57,6 +89,13 @@ def document_of(action: Action) -> str:
     return msgspec.json.encode(action).decode()
 
 
-def action_of(document: str | bytes) -> Action:
-    """The action of a stored text."""
-    return _decode_action(document)
+def action_of(action_id: str, document: str | bytes, at: object = None) -> Action:
+    """The action of a stored text. One that cannot be read is shown as ``unreadable``, with why.
+
+    :param at: when the action was stored, in microseconds
+    """
+    read = Fields({"document": document, "at": at})
+    blank = Action(id=action_id, actor="", surface="", verb=UNREADABLE_VERB)
+    found = read.read("document", _decode_action, blank)
+    reason = f"the record cannot be read: {read.problems}" if found is blank else found.reason
+    return structs.replace(found, at=read.instant_or_none("at"), reason=reason)

@@ -10,6 +10,7 @@ from forge_jobs.model.pod_requests import (
     PodVerb,
     RequestState,
 )
+from forge_jobs.storage.salvage import UNREADABLE, log_unreadable
 
 
 def absent_pod(host_id: HostId) -> str:
@@ -36,28 +37,39 @@ def stored_request(
     epoch: str,
     verb: str,
     asked_by: str,
-    asked_at: int,
-    until: int,
-    heard_at: int | None,
-    answered_at: int | None,
+    asked_at: int | str,
+    until: int | str,
+    heard_at: int | str | None,
+    answered_at: int | str | None,
     done: bool,
     answer: str,
-) -> PodRequest:
-    """Return a request as stored. Times are in microseconds."""
-    return PodRequest(
-        id=id,
-        host_id=HostId(host_id),
-        epoch=epoch,
-        verb=PodVerb(verb),
-        asked_by=asked_by,
-        asked_at=from_us(asked_at),
-        until=from_us(until),
-        state=_state(now, until, heard_at, answered_at),
-        heard_at=None if heard_at is None else from_us(heard_at),
-        answered_at=None if answered_at is None else from_us(answered_at),
-        done=bool(done),
-        answer=answer,
-    )
+) -> PodRequest | None:
+    """Return a request as stored, None where the record cannot be read.
+
+    A later release has asked for what this one does not know, or an edit by hand has spoilt the
+    record. Other requests are heard all the same, and this one stays without an answer.
+
+    :param asked_at, until, heard_at, answered_at: in microseconds, or the texts of such numbers
+    """
+    try:
+        heard, answered = (None if each is None else int(each) for each in (heard_at, answered_at))
+        return PodRequest(
+            id=id,
+            host_id=HostId(host_id),
+            epoch=epoch,
+            verb=PodVerb(verb),
+            asked_by=asked_by,
+            asked_at=from_us(int(asked_at)),
+            until=from_us(int(until)),
+            state=_state(now, int(until), heard, answered),
+            heard_at=None if heard is None else from_us(heard),
+            answered_at=None if answered is None else from_us(answered),
+            done=bool(done),
+            answer=answer,
+        )
+    except UNREADABLE as error:
+        log_unreadable("the request to a pod", id, str(error), "ask the pod anew")
+        return None
 
 
 def _state(now: int, until: int, heard_at: int | None, answered_at: int | None) -> RequestState:

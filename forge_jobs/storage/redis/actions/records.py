@@ -7,9 +7,8 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from forge_jobs.clock import from_us
 from forge_jobs.errors import NotFound
 from forge_jobs.model.actions import (
     RECORDS_KEPT,
@@ -24,7 +23,7 @@ from forge_jobs.storage.actions import (
     RECORDS_KEPT_US,
     action_of,
     document_of,
-    refusals,
+    part_of,
 )
 from forge_jobs.storage.cursors import check_limit
 from forge_jobs.storage.redis.base.database import Database
@@ -36,10 +35,13 @@ _REFUSED = "r:"
 
 
 class _Stored(Struct, frozen=True, array_like=True):
-    """The answer of ``get_actions.lua`` about an action."""
+    """The answer of ``get_actions.lua`` about an action.
+
+    :param at: False where the time cannot be read
+    """
 
     id: str
-    at: int
+    at: int | bool
     document: str
     age: int
 
@@ -80,7 +82,7 @@ async def settle_action(db: Database, action: Action) -> ActionRecord:
     """See ``JobStore.settle_action``."""
     document = document_of(action)
     for stored in await _stored(db, [action.id], "", 0):
-        if action_of(stored.document).settled is ActionState.RUNNING:
+        if action_of(action.id, stored.document).settled is ActionState.RUNNING:
             request = request_of(
                 "settle_action", id=action.id, before=stored.document, document=document
             )
@@ -95,7 +97,8 @@ async def action_jobs_of(
     check_limit(limit)
     found = await _stored(db, [action_id], "", 0)
     young = [each for each in found if each.age < JOBS_KEPT_US]
-    queues = sorted({queue for each in young for queue in action_of(each.document).queues})
+    actions = [action_of(action_id, each.document) for each in young]
+    queues = sorted({queue for action in actions for queue in action.queues})
     met = await in_each_queue(db, "acted", queues, action_id, list[JobId])
     ids = (job_id for found in met.values() for job_id in found if job_id > (beyond or ""))
     return heapq.nsmallest(limit, ids)
@@ -107,7 +110,7 @@ async def _stored(db: Database, ids: Sequence[str], below: str, most: int) -> li
 
 
 async def _records(db: Database, found: Sequence[_Stored]) -> list[ActionRecord]:
-    read = [structs.replace(action_of(each.document), at=from_us(each.at)) for each in found]
+    read = [action_of(each.id, each.document, each.at) for each in found]
     asked: defaultdict[str, list[str]] = defaultdict(list)
     for action in read:
         for queue in sorted(set(action.queues)):
@@ -142,18 +145,20 @@ def _by_request(asked: dict[str, list[str]]) -> Iterable[tuple[list[str], list[s
 
 def _part(queue: str, flat: Sequence[str]) -> ActionPart:
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    return ActionPart(
-        queue=queue,
+    return part_of(
+        queue,
         # A part that is gone had the time of its record.
-        state=ActionState(fields.get("state", ActionState.DONE.value)),
+        state=fields.get("state", ActionState.DONE.value),
         cursor=fields.get("cursor", ""),
-        changed=int(fields.get("changed", 0)),
-        requested=int(fields.get("requested", 0)),
-        refused=refusals(
-            {
-                name.removeprefix(_REFUSED): int(number)
-                for name, number in fields.items()
-                if name.startswith(_REFUSED)
-            }
-        ),
+        changed=_number(fields.get("changed")),
+        requested=_number(fields.get("requested")),
+        refused={
+            name.removeprefix(_REFUSED): _number(number)
+            for name, number in fields.items()
+            if name.startswith(_REFUSED)
+        },
     )
+
+
+def _number(stored: str | None) -> int:
+    return int(stored) if stored and stored.isdecimal() else 0

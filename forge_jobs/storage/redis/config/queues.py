@@ -11,8 +11,9 @@ from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, R
 from forge_jobs.model.retries import Retry
 from forge_jobs.storage.redis.base.job_rows import StoredFields
 from forge_jobs.storage.redis.base.scripts import item_of
-from forge_jobs.storage.salvage import letters_to, objective_in, salvaged_queue
+from forge_jobs.storage.salvage import letters_to, objective_in, rest_of, salvaged_queue
 
+_ZERO = timedelta(0)
 _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
 _retention = msgspec.json.Decoder(Retention).decode
 _retry = msgspec.json.Decoder(Retry | None).decode
@@ -59,6 +60,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
             objective=read.read("objective", objective_in, ""),
         )
         until = read.number("cooldown_until") if self.cooldown_until else None
+        remaining, ended_for = (_ZERO, None) if until is None else rest_of(until, self.now)
         found = QueueState(
             name=name,
             settings=settings,
@@ -66,9 +68,9 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
                 setting for setting in _SETTINGS if getattr(self, f"set_{setting}")
             ),
             paused=bool(self.paused),
-            cooldown_remaining=_span(0 if until is None else until - self.now),
+            cooldown_remaining=remaining,
             cooldown_level=read.count("cooldown_level"),
-            cooldown_ended_for=None if until is None else _span(self.now - until),
+            cooldown_ended_for=ended_for,
             paused_since=read.instant_if_set("paused"),
         )
         return salvaged_queue(found, read.problems)
@@ -119,10 +121,6 @@ def _microseconds(duration: timedelta) -> str:
 
 def _workers(stored: str) -> int:
     return QueueSettings(max_workers=int(stored)).max_workers
-
-
-def _span(microseconds: int) -> timedelta:
-    return timedelta(microseconds=max(0, microseconds))
 
 
 DEFAULT_FIELDS = [

@@ -1,11 +1,13 @@
 """Descriptions of kinds by pods."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import EPOCH, duration_us
 from forge_jobs.model.processes import KINDS_KEPT, PublishedKind
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.scripts import request_of
+from forge_jobs.storage.salvage import instant_or
 
 
 async def _publish(database: Database, documents: Mapping[str, str]) -> None:
@@ -20,10 +22,13 @@ async def _read(database: Database, names: Sequence[str] | None) -> list[Publish
     stored = sorted(zip(flat[::2], flat[1::2], strict=True))
     found = ((kind, text.partition(" ")) for kind, text in stored)
     return [
-        PublishedKind(kind=kind, document=document, published_at=from_us(int(at)))
+        PublishedKind(kind=kind, document=document, published_at=_instant(at))
         for kind, (at, _, document) in found
-        if at.isdigit()
     ]
+
+
+def _instant(stored: str) -> datetime:
+    return instant_or(int(stored) if stored.isdecimal() else stored, EPOCH)
 
 
 class KindCalls:

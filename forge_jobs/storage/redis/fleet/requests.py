@@ -43,7 +43,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     answer: str
     id: str
 
-    def told(self, now: int) -> PodRequest:
+    def told(self, now: int) -> PodRequest | None:
         return stored_request(
             now,
             id=self.id,
@@ -51,10 +51,10 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
             epoch=self.epoch,
             verb=self.verb,
             asked_by=self.by,
-            asked_at=int(self.asked),
-            until=int(self.until),
-            heard_at=int(self.heard) if self.heard else None,
-            answered_at=int(self.answered) if self.answered else None,
+            asked_at=self.asked,
+            until=self.until,
+            heard_at=self.heard or None,
+            answered_at=self.answered or None,
             done=bool(self.done),
             answer=self.answer,
         )
@@ -63,6 +63,11 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 class _Found(msgspec.Struct, frozen=True, array_like=True):
     now: int
     requests: list[_Stored]
+
+    @property
+    def readable(self) -> list[PodRequest]:
+        found = (each.told(self.now) for each in self.requests)
+        return [each for each in found if each is not None]
 
 
 class RequestCalls:
@@ -97,8 +102,7 @@ class RequestCalls:
         """See ``AskedStore``."""
         request = request_of("hear_requests", host=lease.host_id, epoch=lease.epoch, kept=_KEPT_US)
         fleet = self._database.keys.fleet
-        found = await self._database.run_one("hear_requests", fleet, request, _Found)
-        return [each.told(found.now) for each in found.requests]
+        return (await self._database.run_one("hear_requests", fleet, request, _Found)).readable
 
     async def answer_request(
         self, lease: PodLease, request_id: str, answer: str, *, done: bool = True
@@ -131,5 +135,4 @@ class RequestCalls:
     async def _requests(self, request_id: str, host_id: str) -> list[PodRequest]:
         request = request_of("pod_requests", id=request_id, host=host_id, kept=_KEPT_US)
         fleet = self._database.keys.fleet
-        found = await self._database.run_one("pod_requests", fleet, request, _Found)
-        return [each.told(found.now) for each in found.requests]
+        return (await self._database.run_one("pod_requests", fleet, request, _Found)).readable

@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-import msgspec
-from msgspec import structs
 from sqlalchemy import bindparam, delete, insert, select, tuple_, update
 
-from forge_jobs.clock import from_us
 from forge_jobs.errors import NotFound
 from forge_jobs.model.actions import WITH_TIME, Action, ActionPart, ActionRecord, ActionState
 from forge_jobs.model.ids import JobId
@@ -14,8 +11,9 @@ from forge_jobs.storage.actions import (
     JOBS_KEPT_US,
     RECORDS_KEPT_US,
     action_of,
+    counts_of,
     document_of,
-    refusals,
+    part_of,
 )
 from forge_jobs.storage.cursors import check_limit
 from forge_jobs.storage.sql.base.action_tables import action_jobs, action_parts, actions
@@ -76,8 +74,6 @@ _PAST_JOBS = (
     .limit(_FORGOTTEN_AT_ONCE)
 )
 _BEYOND_ALL = "~"
-
-_decode_counts = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def put_action(tx: Tx, action: Action) -> ActionRecord:
@@ -152,7 +148,7 @@ def settle_action(tx: Tx, action: Action) -> ActionRecord:
     """See ``JobStore.settle_action``."""
     document = document_of(action)
     row = tx.execute(_LOCKED, {"action": action.id, "since": tx.now - RECORDS_KEPT_US}).first()
-    if row is not None and action_of(row.document).settled is ActionState.RUNNING:
+    if row is not None and action_of(action.id, row.document).settled is ActionState.RUNNING:
         tx.execute(_SETTLE.values(document=document), {"action": action.id})
     return get_action(tx, action.id)
 
@@ -174,18 +170,18 @@ def _records(tx: Tx, rows: Sequence[JobRow]) -> list[ActionRecord]:
     if rows:
         for row in tx.execute(_PARTS, {"ids": list(parts)}):
             parts[row.action_id].append(
-                ActionPart(
-                    queue=row.queue,
-                    state=ActionState(row.state),
+                part_of(
+                    row.queue,
+                    state=row.state,
                     cursor=row.cursor,
                     changed=row.changed,
                     requested=row.requested,
-                    refused=refusals(_decode_counts(row.refused)),
+                    refused=counts_of(row.refused),
                 )
             )
     return [
         ActionRecord(
-            action=structs.replace(action_of(row.document), at=from_us(row.at)),
+            action=action_of(row.id, row.document, row.at),
             parts=tuple(parts[row.id]),
         )
         for row in rows

@@ -22,6 +22,7 @@ from forge_jobs.storage.salvage import (
     letters_to,
     number_or,
     objective_in,
+    rest_of,
     salvaged_queue,
     truth,
 )
@@ -90,11 +91,8 @@ def queue_state(row: Row[Any], now: int) -> QueueState:
 def _cooling(until: int | None, now: int) -> dict[str, Any]:
     if until is None:
         return {"cooldown_remaining": _ZERO, "cooldown_ended_for": None}
-    left = until - now
-    return {
-        "cooldown_remaining": timedelta(microseconds=max(0, left)),
-        "cooldown_ended_for": timedelta(microseconds=max(0, -left)),
-    }
+    remaining, ended_for = rest_of(until, now)
+    return {"cooldown_remaining": remaining, "cooldown_ended_for": ended_for}
 
 
 def _salvaged(row: Row[Any], now: int) -> QueueState:

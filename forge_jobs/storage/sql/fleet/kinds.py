@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, select, update
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import EPOCH, duration_us
 from forge_jobs.model.processes import KINDS_KEPT, PublishedKind
+from forge_jobs.storage.salvage import instant_or
 from forge_jobs.storage.sql.base.action_tables import kinds
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.lists import one_of, portions
@@ -36,7 +37,9 @@ def _read(tx: Tx, names: Sequence[str] | None) -> list[PublishedKind]:
     else:
         rows = [row for some in portions(names) for row in tx.execute(_SOME, {"names": some})]
     found = (
-        PublishedKind(kind=row.kind, document=row.document, published_at=from_us(row.published_at))
+        PublishedKind(
+            kind=row.kind, document=row.document, published_at=instant_or(row.published_at, EPOCH)
+        )
         for row in rows
     )
     # Sorted here: databases collate names each their own way.

@@ -1,5 +1,6 @@
 """Requests to pods and their answers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import BigInteger, Row, and_, bindparam, delete, insert, select, update
@@ -84,7 +85,15 @@ _ANSWER = (
 
 
 def _request_of(row: Row[Any], now: int) -> PodRequest:
-    return stored_request(now, **row._mapping)
+    found = stored_request(now, **row._mapping)
+    if found is None:
+        raise NotFound(unknown(row.id))
+    return found
+
+
+def _readable(rows: Iterable[Row[Any]], now: int) -> list[PodRequest]:
+    found = (stored_request(now, **row._mapping) for row in rows)
+    return [each for each in found if each is not None]
 
 
 def _ask(tx: Tx, host_id: HostId, verb: PodVerb, request_id: str, asked_by: str) -> PodRequest:
@@ -133,7 +142,7 @@ def _hear(tx: Tx, lease: PodLease) -> list[PodRequest]:
     for request_id in sorted(ids):
         tx.execute(_HEAR, {"request": request_id, "now": tx.now})
     # Without one that was made in between, which is heard by the next call.
-    return [_request_of(row, tx.now) for row in tx.execute(_OPEN, values) if row.id in ids]
+    return _readable((row for row in tx.execute(_OPEN, values) if row.id in ids), tx.now)
 
 
 def _answer(tx: Tx, lease: PodLease, request_id: str, answer: str, done: bool) -> bool:
@@ -176,6 +185,6 @@ class RequestCalls:
 
         def script(tx: Tx) -> list[PodRequest]:
             values = {"by": host_id, "since": tx.now - _KEPT_US}
-            return [_request_of(row, tx.now) for row in tx.execute(_NEWEST, values)]
+            return _readable(tx.execute(_NEWEST, values), tx.now)
 
         return await self._database.read(script)

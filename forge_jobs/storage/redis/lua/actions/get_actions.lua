@@ -10,9 +10,10 @@ local function handle(base, request)
   local found = {}
   for _, id in ipairs(ids) do
     local at, document = unpack(redis.call('HMGET', base .. ':action:' .. id, 'at', 'document'))
-    local age = at and now - whole(at, 0)
+    local time = whole(at)
+    local age = at and now - (time or now)
     if age and age < kept then
-      found[#found + 1] = { id, whole(at, 0), document, age }
+      found[#found + 1] = { id, time or false, document or '', age }
     end
   end
   return found

@@ -25,6 +25,7 @@ from forge_jobs.model.unique.keys import (
     length,
     place_after,
 )
+from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.base.job_columns import REPLACED_WITH
 from forge_jobs.storage.sql.base.job_rows import (
     due_at,
@@ -64,11 +65,15 @@ _REPLACE = (
     .where(jobs.c.id == bindparam("job"))
     .values(hold=None, **{name: bindparam(f"new_{name}") for name in REPLACED_WITH})
 )
+_NEVER = 2**63 - 1
 _CLOSE_WINDOW = unique_windows.delete().where(
     unique_windows.c.queue == bindparam("of"),
     unique_windows.c.unique_key == bindparam("with_key"),
     or_(
-        unique_windows.c.ends_at <= bindparam("now"), unique_windows.c.opened_at == bindparam("at")
+        unique_windows.c.ends_at <= bindparam("now"),
+        unique_windows.c.opened_at == bindparam("at"),
+        # On SQLite what is no number is greater than all numbers.
+        unique_windows.c.opened_at > _NEVER,
     ),
 )
 _REPLACEMENTS = select(replacements.c.request_id, replacements.c.job_id).where(
@@ -143,13 +148,14 @@ class Keys:
         While this call was on the way another one may have opened a window later than ``tx.now``,
         and the job of that window may have run: the clock is read once more.
         """
-        found, now = windows_of(self._tx, keys), self._tx.now
-        if any(row.opened_at > now for row in found.values()):
+        now = self._tx.now
+        found = windows_of(self._tx, keys)
+        # A window whose begin cannot be read makes way like one that opens in the future.
+        opened = {key: number_or(row.opened_at, _NEVER) for key, row in found.items()}
+        if any(each > now for each in opened.values()):
             now = self._tx.flavor.now_us(self._tx.connection)
-        self._windows = {
-            key: JobId(row.job_id) for key, row in found.items() if row.opened_at <= now
-        }
-        self._ahead = {key: row.opened_at for key, row in found.items() if row.opened_at > now}
+        self._windows = {key: JobId(found[key].job_id) for key, at in opened.items() if at <= now}
+        self._ahead = {key: found[key].opened_at for key, at in opened.items() if at > now}
 
     def _lock(self, keyed: Sequence[tuple[NewJob, Unique]], requests: Sequence[NewJob]) -> None:
         """Lock the jobs that may change, end or be followed, and the parents that the call names.
