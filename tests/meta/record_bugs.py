@@ -189,7 +189,13 @@ _OF_OTHERS = [
     Bug(
         "the time of one strike hides all strikes",
         _RULES,
-        (Edit(f"{_SQL}config/strikes.py", '.instant_or_none("at")', '.text("at")'),),
+        (
+            Edit(
+                f"{_SQL}config/strikes.py",
+                'instant_or_none("at")',
+                'instant_or_none("at" if row.at + 0 else "")',
+            ),
+        ),
     ),
     Bug(
         "redis: a limit below zero is none",

@@ -8,10 +8,12 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import aiosqlite
 import anyio
 import pytest
+from sqlalchemy import Row, select
 
 from forge_jobs.errors import InvalidInput, StorageClosed, Unavailable
 from forge_jobs.model.filters import JobFilter
@@ -19,6 +21,8 @@ from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.base.tables import jobs
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.sqlite import connection
 from forge_jobs.storage.sql.sqlite.connection import on_driver_thread
@@ -244,3 +248,30 @@ async def test_looking_for_jobs_that_do_not_exist_takes_no_lock(tmp_path: Path, 
             outcome = await getattr(storage.jobs, verb)(JobFilter(kinds=("other",)))
         assert not outcome.changed
         assert outcome.cursor is None
+
+
+@pytest.mark.parametrize("call", ["read", "write"])
+async def test_a_script_that_fails_in_the_middle_of_a_result_leaves_the_file_free(
+    tmp_path: Path, call: str
+) -> None:
+    path = tmp_path / "jobs.db"
+    async with opened(path, "?timeout=1") as storage, opened(path) as other:
+        await storage.jobs.enqueue([new_job() for _ in range(5)])
+        database: Any = storage.jobs._database  # type: ignore[attr-defined]
+
+        def failing(row: Row[Any]) -> str:
+            try:
+                raise ZeroDivisionError("as planted")
+            except ZeroDivisionError as first:
+                raise ValueError(f"of {row.id}") from first
+
+        def script(tx: Tx) -> list[str]:
+            return [failing(row) for row in tx.execute(select(jobs.c.id))]
+
+        # The error has the frames, one of these has the result, and that was not read to its end.
+        with pytest.raises(ValueError, match="of ") as kept:
+            await getattr(database, call)(script)
+        await other.jobs.enqueue([new_job()])
+        await storage.jobs.enqueue([new_job()])
+        assert await pending(storage) == 7
+        assert kept.value.__cause__ is not None

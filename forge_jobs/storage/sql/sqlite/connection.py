@@ -8,6 +8,7 @@ cancelled leaves nothing half done: the caller stops waiting, and the script sti
 import asyncio
 import sqlite3
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -68,6 +69,13 @@ def on_driver_thread(
         lambda: work(*given)
     )
     return called
+
+
+def _drop_results(error: BaseException | None) -> None:
+    """Drop what the frames of a failed call hold, such as results. The error may be kept."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class Syncing:
@@ -272,6 +280,9 @@ class SqliteConnection:
                     self._repeated(deadline, raw.execute, "COMMIT")
                     break
                 except BaseException as error:
+                    # A result that was not read to its end would keep the connection where the
+                    # file stood: it would read no later change, and get no write lock.
+                    _drop_results(error)
                     # Some failures (a full disk) have rolled back already.
                     if raw.in_transaction:
                         raw.execute("ROLLBACK")
