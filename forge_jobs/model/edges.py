@@ -140,6 +140,18 @@ def check_kin(ids: Sequence[JobId], limit: int) -> None:
         raise InvalidInput("limit", f"is {limit!r:.40}", f"give 1 to {most}")
 
 
+def edge_of_ended(on_failure: str, status: JobStatus) -> EdgeState:
+    """The state of an edge once its parent has ended with that status.
+
+    ``wait`` passes a cancelled parent. Held is also what a word that this version does not know
+    says.
+    """
+    is_passed = on_failure in PASSING or (on_failure == "wait" and status is JobStatus.CANCELLED)
+    if status is JobStatus.DONE or is_passed:
+        return EdgeState.SETTLED
+    return EdgeState(status.value) if on_failure in NOTING else EdgeState.HELD
+
+
 def edge_of_requeued(
     on_failure: str, state: EdgeState, parent: JobStatus | None
 ) -> EdgeState | None:

@@ -1,7 +1,6 @@
 """The effect of a parent's end on its child."""
 
-from forge_jobs.model.edges import NOTING, PASSING
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.edges import HOLDING, EdgeState, edge_of_ended
 from forge_jobs.model.transitions import Delivery, Handover
 
 
@@ -14,11 +13,10 @@ def delivery(handover: Handover) -> Delivery:
     precondition failed is the one outcome that cannot be undone. A named parent in a sequence
     means what the name says.
     """
-    status, rule = handover.parent_status, handover.on_failure
-    if status is JobStatus.DONE or rule in PASSING:
+    rule = handover.on_failure
+    edge = edge_of_ended(rule, handover.parent_status)
+    if edge is EdgeState.SETTLED:
         return Delivery(handover, "settle")
-    if rule in NOTING:
-        return Delivery(handover, status.value)
-    if rule == "wait":
-        return Delivery(handover, "hold" if status is JobStatus.DEAD else "settle")
-    return Delivery(handover, "hold" if rule in ("hold", "hold_in_line", "stop") else "cancel")
+    if edge is not EdgeState.HELD:
+        return Delivery(handover, edge.value)
+    return Delivery(handover, "hold" if rule in HOLDING else "cancel")

@@ -382,8 +382,8 @@ RETRIES = [
     in_policy(
         "edges: a value of a later version runs the child",
         "policy/dependencies",
-        '"hold" if rule in ("hold", "hold_in_line", "stop") else "cancel"',
-        '"hold" if rule in ("hold", "hold_in_line", "stop") else "settle"',
+        '"hold" if rule in HOLDING else "cancel"',
+        '"hold" if rule in HOLDING else "settle"',
         "policy_dependencies.py::test_the_edge_decides_what_a_parent_without_success_means",
     ),
 ]

@@ -353,7 +353,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "an edge on hold counts as settled",
         "children",
         "jobs/children/deliver",
-        "  state = NOTED[action] or 'held'\n",
+        "  state = has_no_word(base, job, parent, policy) and 'held' or NOTED[action] or 'held'\n",
         "  state = 'settled'\n",
     ),
     _bug(

@@ -9,6 +9,7 @@ _TESTS = (
     "tests/conformance/test_noted_sequences.py",
     "tests/conformance/test_far_sequences.py",
     "tests/conformance/test_stopped_sequences.py",
+    "tests/conformance/test_mixed_sequences.py",
     "tests/conformance/test_sequence_walks.py",
 )
 _SQL = "forge_jobs/storage/sql/jobs/"
@@ -171,8 +172,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a job that is held inherits what holds the one before",
         "sequences/lines",
-        "(one.edge.waits and edge.state",
-        "(False and edge.state",
+        "(one.edge.waits and state",
+        "(False and state",
     ),
     _sql(
         "an end is noted at an edge that the same call opens again",
@@ -183,8 +184,62 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a job that is held inherits what holds the one before",
         "lib/jobs/children/inheriting",
-        "if not holds or",
-        "if true or",
+        "if not (holds and",
+        "if not (false and",
+    ),
+    _sql(
+        "what had been passed before the end of a job counts for those behind",
+        "sequences/waited",
+        "or not self._was_before(parent, job_id)",
+        "or True",
+    ),
+    _redis(
+        "what had been passed before the end of a job counts for those behind",
+        "lib/jobs/children/waited",
+        "or not was_before(at, ended_at)",
+        "or true",
+    ),
+    _sql(
+        "of two ends at one moment one has passed the other",
+        "sequences/waited",
+        "self.at < other.at",
+        "self.at <= other.at",
+    ),
+    _redis(
+        "of two ends at one moment one has passed the other",
+        "lib/jobs/children/waited",
+        "at < ended_at",
+        "at <= ended_at",
+    ),
+    _sql(
+        "a job that ended before a dead one passes that one",
+        "deliveries",
+        "    told = _keep_places(tx, told, children)\n",
+        "",
+    ),
+    _redis(
+        "a job that ended before a dead one passes that one",
+        "jobs/children/deliver",
+        "has_no_word(base, job, parent, policy) and 'held' or NOTED",
+        "NOTED",
+    ),
+    _sql(
+        "a job that had ended passes who held the one before",
+        "sequences/lines",
+        "kept = state if (told.child_id, told.parent_id) in late else EdgeState.OPEN",
+        "kept = EdgeState.OPEN",
+    ),
+    _sql(
+        "a job that had ended passes who held the one that is removed",
+        "sequences/leaving",
+        "EdgeState.HELD if keeps else",
+        "EdgeState.HELD if False else",
+    ),
+    _redis(
+        "a job that had ended passes who held the one before",
+        "lib/jobs/children/inheriting",
+        "is_late and place[2]",
+        "false and place[2]",
     ),
     _redis(
         "the next one is released beside a requeued head",
@@ -209,7 +264,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
             ),
             Edit(
                 f"{_SQL}sequences/lines.py",
-                "        if (one.handover.child_id, one.handover.parent_id) in waiting\n",
+                " if (each[0].handover.child_id, each[0].handover.parent_id) in waiting",
                 "",
             ),
             # As of a program that left the hand-overs to jobs that it removed.
@@ -230,7 +285,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "an inherited edge to a job that has ended stays settled",
         "sequences/lines",
         "found is not None and status is not JobStatus.DONE:",
-        "found is not None and not has_ended:",
+        "found is not None and status not in TERMINAL:",
     ),
     _redis(
         "an inherited edge that has settled stays so",
@@ -265,8 +320,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a deleted job lets the next overtake",
         "sequences/leaving",
-        "            if edge.child_id not in before:\n",
-        "            if False:\n",
+        "told = [edge for edge in told if edge.child_id not in before]",
+        "told = told[:0]",
     ),
     _sql(
         "the last of several is the one with the highest id",
@@ -282,7 +337,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _redis(
         "a job that has ended and left its place may be the last",
-        "lib/jobs/children/inheriting",
+        "lib/jobs/children/leaving",
         "latest(base, behind_active(base, parents))",
         "latest(base, parents)",
     ),
@@ -324,19 +379,19 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _redis(
         "the last job of a sequence is known when it is gone",
-        "lib/jobs/children/inheriting",
+        "lib/jobs/children/leaving",
         "    redis.call('HDEL', base .. ':sequences', key)\n",
         "",
     ),
     _redis(
         "a deleted job lets the next overtake",
-        "lib/jobs/children/inheriting",
-        "        come_after(base, child, parents)\n",
+        "lib/jobs/children/leaving",
+        "        come_after(base, child, places, job.finished or now)\n",
         "",
     ),
     _redis(
         "a deleted last job is forgotten with all before",
-        "lib/jobs/children/inheriting",
+        "lib/jobs/children/leaving",
         "    if parents[1] then\n      redis",
         "    if false then\n      redis",
     ),
@@ -345,9 +400,9 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         _TESTS,
         (
             Edit(
-                "forge_jobs/policy/dependencies.py",
-                '"hold" if status is JobStatus.DEAD else "settle"',
-                '"settle"',
+                "forge_jobs/model/edges.py",
+                '(on_failure == "wait" and status is JobStatus.CANCELLED)',
+                'on_failure == "wait"',
             ),
         ),
     ),
@@ -401,7 +456,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     ),
     _sql(
         "a named parent says how those before are passed",
-        "sequences/lines",
+        "sequences/waited",
         "child, word in words.items() if word in LINE_RULES}",
         "child, word in words.items()}",
     ),

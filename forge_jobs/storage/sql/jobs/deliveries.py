@@ -1,13 +1,13 @@
 """Applies handovers to children, and operators' releases of held jobs."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
 from sqlalchemy import bindparam, case, delete, func, insert, select, text, update
 
-from forge_jobs.model.edges import WAITING, EdgeState
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.edges import OF_SEQUENCES, WAITING, EdgeState
+from forge_jobs.model.jobs import TERMINAL, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import ID_LENGTH, one_of, pairs_among, portions
@@ -16,7 +16,12 @@ from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD
 from forge_jobs.storage.sql.jobs.endings import end_waiting
-from forge_jobs.storage.sql.jobs.sequences.lines import inherit, leaves_place, lock_lines
+from forge_jobs.storage.sql.jobs.sequences.lines import (
+    ended_before,
+    inherit,
+    leaves_place,
+    lock_lines,
+)
 
 _GIVEN = select(handovers.c.id).where(one_of(handovers.c.id, "ids")).order_by(handovers.c.id)
 _TAKE = delete(handovers).where(one_of(handovers.c.id, "ids")).returning(handovers.c.id)
@@ -138,6 +143,7 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     opened = inherit(tx, [one for one in taken if one.handover.child_id in children])
     taken = _put_back(tx, taken, opened) if opened else taken
     told = _find_edges(tx, [one for one in taken if one.handover.child_id in children])
+    told = _keep_places(tx, told, children)
     blocked = {
         one.child_id: children[one.child_id]
         for one in told
@@ -233,6 +239,28 @@ def _find_edges(tx: Tx, deliveries: Sequence[Delivery]) -> list[_Told]:
         found = tx.execute(find, {"pairs": list(pairs)}).all()
         waited |= {child + parent: state in WAITING for child, parent, state in found}
     return [_Told(one, waited[pair]) for pair, one in given.items() if pair in waited]
+
+
+def _keep_places(tx: Tx, told: Sequence[_Told], children: Mapping[str, JobRow]) -> list[_Told]:
+    """Return the deliveries, of which those to jobs that ended before a dead parent hold.
+
+    Such a job did not live to pass the parent. Those behind decide by words of their own.
+    """
+    late = [
+        (one.child_id, one.delivery.handover.parent_id)
+        for one in told
+        if one.settles
+        and one.delivery.handover.parent_status is JobStatus.DEAD
+        and one.delivery.handover.on_failure in OF_SEQUENCES
+        and JobStatus(children[one.child_id].status) in TERMINAL
+    ]
+    kept = ended_before(tx, late)
+    return [
+        one._replace(delivery=Delivery(one.delivery.handover, "hold"))
+        if (one.child_id, one.delivery.handover.parent_id) in kept
+        else one
+        for one in told
+    ]
 
 
 def _move_edges(tx: Tx, deliveries: Iterable[Delivery]) -> None:

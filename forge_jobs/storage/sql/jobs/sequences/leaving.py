@@ -4,18 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import delete, select
 
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import TERMINAL, JobStatus
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import members, sequences
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.sequences.lines import (
     CHILDREN,
-    STILL_OPEN,
     add_edge,
-    rules_of,
+    ended_before,
     set_last,
     statuses,
 )
+from forge_jobs.storage.sql.jobs.sequences.waited import STILL_OPEN, rules_of, waited_for
 
 _FORGET_MEMBERS = delete(members).where(one_of(members.c.job_id, "ids"))
 _FORGET = delete(sequences).where(one_of(sequences.c.job_id, "ids"))
@@ -33,15 +34,20 @@ def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
 
     :param removed: of sequences that are locked, see :func:`lock_lines`
     """
-    before, status = _stored_before(tx, removed)
+    places = waited_for(tx, removed)
+    before, status = _stored_before(tx, removed, places)
     if any(before.values()):
         told = [edge for ids in portions(before) for edge in tx.execute(CHILDREN, {"ids": ids})]
+        told = [edge for edge in told if edge.child_id not in before]
         rules = rules_of(tx, {edge.child_id: edge.on_failure for edge in told})
+        held = {each for of in places.values() for each in of if of[each] is EdgeState.HELD}
+        late = ended_before(tx, [(edge.child_id, edge.parent_id) for edge in told if held])
         for edge in told:
-            if edge.child_id not in before:
-                child = (edge.child_id, edge.child_queue, rules[edge.child_id])
-                for parent in before[edge.parent_id]:
-                    add_edge(tx, child, parent, status[parent])
+            child = (edge.child_id, edge.child_queue, rules[edge.child_id])
+            for parent in before[edge.parent_id]:
+                keeps = parent in held and (edge.child_id, edge.parent_id) in late
+                state = EdgeState.HELD if keeps else EdgeState.OPEN
+                add_edge(tx, child, parent, status[parent], state)
         last = [row for ids in portions(before) for row in tx.execute(_NAMED_LAST, {"ids": ids})]
         kept = [row for row in last if before[row.job_id]]
         latest = {row.line: _latest(tx, before[row.job_id], status) for row in kept}
@@ -52,20 +58,17 @@ def leave_lines(tx: Tx, removed: Sequence[str]) -> None:
 
 
 def _stored_before(
-    tx: Tx, removed: Sequence[str]
+    tx: Tx, removed: Sequence[str], places: Mapping[str, Mapping[str, EdgeState]]
 ) -> tuple[dict[str, list[str]], Mapping[str, str]]:
     """Return for each of the jobs the stored jobs of its sequence that it waits for, and the
     statuses of those.
 
     One that waits for another of the removed jobs waits for what that one waits for.
     """
-    found = [edge for ids in portions(removed) for edge in tx.execute(STILL_OPEN, {"ids": ids})]
-    if not found:
+    if not places:
         return {}, {}
-    parents: dict[str, list[str]] = {each: [] for each in removed}
-    for edge in found:
-        parents[edge.child_id].append(edge.parent_id)
-    status = statuses(tx, {edge.parent_id for edge in found} - parents.keys())
+    parents = {each: sorted(places.get(each, ())) for each in removed}
+    status = statuses(tx, {each for of in parents.values() for each in of} - parents.keys())
     before = {each: sorted(_beyond(each, parents) & status.keys()) for each in removed}
     return before, status
 

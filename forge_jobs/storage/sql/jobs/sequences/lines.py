@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy import bindparam, insert, select, update
 
-from forge_jobs.model.edges import LINE_RULES, OF_SEQUENCES, WAITING, EdgeState
+from forge_jobs.model.edges import OF_SEQUENCES, WAITING, EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, After, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
@@ -17,7 +17,13 @@ from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.row_locks import PAUSES_S, pause
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs, members, sequences
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
+from forge_jobs.storage.sql.jobs.children import CUT, LIVE, TOLD
+from forge_jobs.storage.sql.jobs.sequences.waited import (
+    STILL_OPEN,
+    read_ends,
+    rules_of,
+    waited_for,
+)
 
 _LAST = (
     select(sequences.c.line, sequences.c.job_id)
@@ -26,7 +32,6 @@ _LAST = (
     .with_for_update()
 )
 _LINES_OF = select(members.c.job_id, members.c.line).where(one_of(members.c.job_id, "ids"))
-_RULES_OF = select(members.c.job_id, members.c.on_failure).where(one_of(members.c.job_id, "ids"))
 _KNOWN_LINES = select(sequences.c.line).where(one_of(sequences.c.line, "lines"))
 _FREE_LINES = _KNOWN_LINES.order_by(sequences.c.line).with_for_update(skip_locked=True)
 _SET_LAST = (
@@ -37,15 +42,6 @@ _LOCKED = (
     .where(one_of(jobs.c.id, "ids"))
     .order_by(jobs.c.id)
     .with_for_update(key_share=True)
-)
-STILL_OPEN = (
-    select(edges.c.child_id, edges.c.parent_id, edges.c.state)
-    .where(
-        one_of(edges.c.child_id, "ids"),
-        edges.c.state.in_(WAITING),
-        edges.c.on_failure.in_(OF_SEQUENCES),
-    )
-    .order_by(edges.c.child_id, edges.c.parent_id)
 )
 CHILDREN = (
     select(edges.c.child_id, edges.c.parent_id, edges.c.child_queue, edges.c.on_failure)
@@ -64,7 +60,7 @@ _open = (
         edges.c.parent_id == bindparam("parent"),
         edges.c.state.not_in(WAITING),
     )
-    .values(state=EdgeState.OPEN.value)
+    .values(state=bindparam("as"))
 )
 _OPEN_AGAIN = (
     _open.where(edges.c.link != TOLD).values(link=bindparam("to")).returning(edges.c.on_failure)
@@ -153,70 +149,84 @@ def inherit(tx: Tx, deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
     for one in deliveries:
         if leaves_place(one):
             children.setdefault(one.handover.parent_id, []).append(one)
+    places = waited_for(tx, children)
     found = [
-        (one, edge.parent_id)
-        for portion in portions(children)
-        for edge in tx.execute(STILL_OPEN, {"ids": portion})
-        for one in children[edge.child_id]
-        if edge.parent_id != one.handover.child_id
-        and not (one.edge.waits and edge.state == EdgeState.HELD.value)
+        (one, parent, state)
+        for job_id, place in places.items()
+        for parent, state in sorted(place.items())
+        for one in children[job_id]
+        if parent != one.handover.child_id and not (one.edge.waits and state is EdgeState.HELD)
     ]
     # A child that went on by a note of an earlier end may be in front of the parent by now.
     waiting = {
         (edge.child_id, edge.parent_id)
-        for ids in portions(sorted({one.handover.child_id for one, _ in found}))
+        for ids in portions(sorted({one.handover.child_id for one, *_ in found}))
         for edge in tx.execute(STILL_OPEN, {"ids": ids})
     }
     found = [
-        (one, parent)
-        for one, parent in found
-        if (one.handover.child_id, one.handover.parent_id) in waiting
+        each for each in found if (each[0].handover.child_id, each[0].handover.parent_id) in waiting
     ]
     if not found:
         return set()
-    status = statuses(tx, {parent for _, parent in found})
-    rules = rules_of(tx, {one.handover.child_id: one.handover.on_failure for one, _ in found})
+    status = statuses(tx, {parent for _, parent, _ in found})
+    rules = rules_of(tx, {one.handover.child_id: one.handover.on_failure for one, *_ in found})
+    held = [one.handover for one, _, state in found if state is EdgeState.HELD]
+    late = ended_before(tx, [(told.child_id, told.parent_id) for told in held])
     opened: set[tuple[str, str]] = set()
-    for one, parent in found:
+    for one, parent, state in found:
         told = one.handover
         child = (told.child_id, told.queue, rules[told.child_id])
-        if add_edge(tx, child, parent, status.get(parent)):
+        kept = state if (told.child_id, told.parent_id) in late else EdgeState.OPEN
+        if add_edge(tx, child, parent, status.get(parent), kept):
             opened.add((told.child_id, parent))
     return opened
 
 
-def rules_of(tx: Tx, words: Mapping[str, str]) -> dict[str, str]:
-    """Return what the sequences of the children say of those before.
+def ended_before(tx: Tx, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the pairs of child and parent whose child had ended by the end of the parent.
 
-    :param words: of an edge of each child, which may be of a parent that the request named
+    Such a child has no word about the jobs that held the parent. Those behind the child have one.
+    A parent that has yet to end, and is being removed, ends now.
     """
-    rules = {child: word for child, word in words.items() if word in LINE_RULES}
-    for ids in portions(sorted(words.keys() - rules.keys())):
-        rules |= {row.job_id: row.on_failure for row in tx.execute(_RULES_OF, {"ids": ids})}
-    return {child: rules.get(child, LINE_RULES[0]) for child in words}
+    ends = read_ends(tx, {each for pair in pairs for each in pair})
+    return {
+        (child, parent)
+        for child, parent in pairs
+        if child in ends and ends[child].at is not None
+        if parent in ends and not ends[parent].was_before(ends[child])
+    }
 
 
-def add_edge(tx: Tx, child: tuple[str, str, str], parent: str, found: str | None) -> bool:
+def add_edge(
+    tx: Tx,
+    child: tuple[str, str, str],
+    parent: str,
+    found: str | None,
+    state: EdgeState = EdgeState.OPEN,
+) -> bool:
     """Let a child wait for one parent more.
 
     :param child: the id, the queue, and what a failure of the parent means
     :param found: the status of the parent. None when the parent is gone
+    :param state: held by a parent that has ended: the child does not hear of that end
     :return: whether the edge is open again, and an end of the parent on the way
     """
     child_id, queue, on_failure = child
     status = JobStatus.CANCELLED if found is None else JobStatus(found)
-    has_ended = status in TERMINAL
+    is_told = status in TERMINAL and state is EdgeState.OPEN
     pair = {"child_id": child_id, "parent_id": parent, "on_failure": on_failure}
-    edge = {**pair, "child_queue": queue, "link": TOLD if has_ended else LIVE}
+    link = TOLD if is_told else CUT if found is None else LIVE
+    edge = {**pair, "child_queue": queue, "state": state.value, "link": link}
     is_open = tx.execute(tx.flavor.insert_ignore(edges), edge).rowcount
     if not is_open and found is not None and status is not JobStatus.DONE:
         # The child had come last, and so left its place behind this parent.
-        again = {"child": child_id, "parent": parent, "to": edge["link"]}
+        again = {"child": child_id, "parent": parent, "as": state.value, "to": link}
         words = tx.execute(_OPEN_AGAIN, again).scalars().all()
         is_open, pair["on_failure"] = len(words), (words or [on_failure])[0]
         if not is_open:
-            return tx.execute(_OPEN_TOLD, {"child": child_id, "parent": parent}).rowcount > 0
-    if is_open and has_ended:
+            del again["to"]
+            return tx.execute(_OPEN_TOLD, again).rowcount > 0
+    if is_open and is_told:
         news = {**pair, "queue": queue, "parent_status": status.value}
         tx.execute(_INSERT_HANDOVERS, news)
         tx.wake_handover()

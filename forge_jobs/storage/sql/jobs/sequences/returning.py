@@ -18,12 +18,12 @@ from forge_jobs.storage.sql.base.tables import edges, members
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, LIVE
 from forge_jobs.storage.sql.jobs.sequences.lines import (
-    STILL_OPEN,
     lock_known,
     lock_last,
     set_last,
     statuses,
 )
+from forge_jobs.storage.sql.jobs.sequences.waited import STILL_OPEN
 
 _MEMBERS = select(members.c.job_id, members.c.line, members.c.on_failure).where(
     one_of(members.c.job_id, "ids")

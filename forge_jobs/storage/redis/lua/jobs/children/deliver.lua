@@ -4,9 +4,19 @@
 -- effect on an edge that waits is answered by the state of the edge in place of a word, and the number up to
 -- which none has an effect. A child is stored before the parent notes the child, so a child that is not there
 -- has gone.
--- uses: jobs letters endings cancels edges handing linking ordering inheriting
+-- uses: jobs letters endings cancels edges handing linking ordering waited inheriting
 -- The states of edges that settle, by action.
 local NOTED = { settle = 'settled', dead = 'dead', cancelled = 'cancelled' }
+
+-- Returns whether the job ended before a dead parent, and so did not live to pass the parent. Those behind decide
+-- by words of their own.
+local function has_no_word(base, job, parent, policy)
+  if not (ENDED[job.status] and OF_SEQUENCES[policy]) then
+    return false
+  end
+  local status, at = end_of(base, parent)
+  return status == 'dead' and not was_before(at, job.finished or 0)
+end
 
 local function deliver(base, each)
   local id, parent, action, seq = unpack(each)
@@ -21,7 +31,7 @@ local function deliver(base, each)
     return { false, WAITS[state] and state or 'wait', tonumber(since) }
   end
   local open = WAITS[state] and 1 or 0
-  state = NOTED[action] or 'held'
+  state = has_no_word(base, job, parent, policy) and 'held' or NOTED[action] or 'held'
   if open == 1 then
     -- A child that went on by a note of an earlier end may be in front of the parent by now.
     inherit(base, job, parent, policy, WAITS[state])

@@ -1,6 +1,6 @@
 -- allow-oom
 -- Removes jobs that ended at the named time, at least a minute ago. Answers how many.
--- uses: jobs letters endings lists edges handing linking passing ordering inheriting removal
+-- uses: jobs letters endings lists edges handing linking passing ordering waited inheriting leaving removal
 local function handle(base, jobs)
   local removed = 0
   for _, each in ipairs(jobs) do

@@ -1,6 +1,6 @@
 -- allow-oom
 -- Removes jobs for good.
--- uses: jobs letters endings lists edges handing linking passing ordering inheriting removal places terms filters seen visits stepping
+-- uses: jobs letters endings lists edges handing linking passing ordering waited inheriting leaving removal places terms filters seen visits stepping
 local function delete(base, job)
   if WAITING[job.status] then
     stop_waiting(base, job)

@@ -1,4 +1,4 @@
--- Removes a job. Only the timeline stays. Used with jobs, endings, lists and inheriting.
+-- Removes a job. Only the timeline stays. Used with jobs, endings, lists and leaving.
 
 local LISTED = {
   blocked = true, pending = true, failed = true, done = true, dead = true, cancelled = true,
