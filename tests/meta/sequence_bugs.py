@@ -10,6 +10,7 @@ _TESTS = (
     "tests/conformance/test_far_sequences.py",
     "tests/conformance/test_stopped_sequences.py",
     "tests/conformance/test_mixed_sequences.py",
+    "tests/conformance/test_lines_that_come_back.py",
     "tests/conformance/test_sequence_walks.py",
 )
 _SQL = "forge_jobs/storage/sql/jobs/"
@@ -83,7 +84,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "a job of another sequence gives a place",
         "sequences/returning",
-        "            return self._has_ended(each) or self._line_of[each] != line\n",
+        "                return True\n            return self._has_ended(each)\n",
         "            return self._has_ended(each)\n",
     ),
     _sql(
@@ -95,7 +96,7 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _sql(
         "one that waits by way of another sequence is not put behind the requeued one",
         "sequences/returning",
-        "                self._keep_behind(job_id)\n",
+        "                self._keep_behind(job_id, next_ones, found)\n",
         "",
     ),
     _sql(
@@ -136,8 +137,8 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a requeued job runs at its old place",
         "lib/jobs/children/returning",
-        "{ last }, before_in_line",
-        "{}, before_in_line",
+        "before_in_line(base, next_one or id) or { last }",
+        "before_in_line(base, next_one or id) or {}",
     ),
     _redis(
         "a requeued job always comes last",
@@ -154,13 +155,13 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
     _redis(
         "a job of another sequence gives a place",
         "lib/jobs/children/passing",
-        "local is_passed = ENDED[status] or key and",
-        "local is_passed = ENDED[status] or false and",
+        "local is_other = key and",
+        "local is_other = false and",
     ),
     _redis(
         "one that waits by way of another sequence is not put behind the requeued one",
         "lib/jobs/children/returning",
-        "  keep_behind(base, id, nexts)\n",
+        "  keep_behind(base, id, nexts, parents)\n",
         "",
     ),
     _redis(
@@ -186,6 +187,75 @@ SEQUENCE_BUGS: tuple[Bug, ...] = (
         "lib/jobs/children/inheriting",
         "if not (holds and",
         "if not (false and",
+    ),
+    _sql(
+        "the next one waits for each job that came back before",
+        "sequences/returning",
+        "            self._put_behind.remove((child, parent))\n",
+        "",
+    ),
+    _redis(
+        "the next one waits for each job that came back before",
+        "lib/jobs/children/keeping",
+        "      put_back(base, parent, child)\n",
+        "",
+    ),
+    Bug(
+        "sequences on redis: named jobs come back in any order",
+        _TESTS,
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/operate.py",
+                "sorted(ids) for base",
+                "list(ids) for base",
+            ),
+        ),
+        "redis",
+    ),
+    Bug(
+        "sequences: a way that was looked at is looked at again",
+        ("tests/backends/test_requeue_costs.py",),
+        (
+            Edit(
+                f"{_SQL}sequences/reaching.py",
+                "                elif each in self._beyond:\n",
+                "                elif False:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "sequences: a way that was found stays",
+        ("tests/backends/test_requeue_costs.py",),
+        (
+            Edit(
+                f"{_SQL}sequences/reaching.py",
+                "        ahead = [job_id]\n",
+                "        ahead = list[str]()\n",
+            ),
+        ),
+    ),
+    Bug(
+        "sequences: a long way is read step by step",
+        ("tests/backends/test_requeue_costs.py",),
+        (
+            Edit(
+                f"{_SQL}sequences/returning.py",
+                "if new and level > 1 else new",
+                "if False else new",
+            ),
+        ),
+    ),
+    Bug(
+        "sequences on redis: who is in front is looked for again",
+        ("tests/backends/redis/test_requeue_costs.py",),
+        (
+            Edit(
+                f"{_LUA}lib/jobs/children/returning.lua",
+                "known.in_front[next_one] = id",
+                "known.in_front[next_one] = nil",
+            ),
+        ),
+        "redis",
     ),
     _sql(
         "what had been passed before the end of a job counts for those behind",

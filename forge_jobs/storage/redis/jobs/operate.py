@@ -134,7 +134,9 @@ async def _find_named(
 ) -> _Visit:
     wanted = sorted({job_id for job_id in named if job_id > after})
     visited = wanted[:limit]
-    located = await find_by_queue(db, visited)
+    found = await find_by_queue(db, visited)
+    # Jobs that come back in one call get their places one after the other.
+    located = {base: sorted(ids) for base, ids in found.items()}
     known = {job_id for ids in located.values() for job_id in ids}
     meant = {base for base in located if is_meant_queue(which, base)}
     return _Visit(

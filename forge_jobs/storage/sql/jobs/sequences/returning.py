@@ -5,7 +5,8 @@ Any other goes to the end of the line, behind all that have yet to end, and runs
 key.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from sqlalchemy import Row, Select, and_, bindparam, select, update
@@ -23,6 +24,7 @@ from forge_jobs.storage.sql.jobs.sequences.lines import (
     set_last,
     statuses,
 )
+from forge_jobs.storage.sql.jobs.sequences.reaching import Walk, ended_ahead, ended_behind
 from forge_jobs.storage.sql.jobs.sequences.waited import STILL_OPEN
 
 _MEMBERS = select(members.c.job_id, members.c.line, members.c.on_failure).where(
@@ -86,6 +88,7 @@ class Returning:
         self._line_of = {row.job_id: str(row.line) for row in found}
         # Edges of sequences over which a child waits, by the child and by the parent. The children
         # are also those over other edges.
+        self._edges: dict[str, list[Row[Any]]] = {}
         self._parents: dict[str, set[str]] = {}
         self._children: dict[str, set[str]] = {}
         self._followers: dict[str, set[str]] = {}
@@ -93,6 +96,12 @@ class Returning:
         self._places: dict[str, set[str]] = {}
         self._leaving: set[str] = set()
         self._put_behind: set[tuple[str, str]] = set()
+        # By a job that has yet to end the one that came back last before it, which waits for all
+        # that the former waits for.
+        self._in_front: dict[str, str] = {}
+        self._ahead = Walk(self._parents, self._has_ended)
+        self._behind: dict[str, Walk] = {}
+        self._is_alone = True
 
     def find_places(self, rows: Iterable[JobRow], after: Mapping[str, Mapping[str, bool]]) -> None:
         """Find what each of the jobs comes to wait for, once children no longer hear of its end.
@@ -114,14 +123,21 @@ class Returning:
         for job_id in coming:
             line = self._line_of[job_id]
             last = self._last[line] or job_id
-            next_one = self._first_of(self._next_ones(job_id))
+            next_ones = self._next_ones(job_id)
+            next_one = self._first_of(next_ones)
             if next_one or last == job_id:
                 # What the next one waits for may have passed this job when that had ended.
                 known = self._parents.get(job_id, set())
                 mine = {each for each in known if after[job_id].get(each)}
-                found = self._active(self._parents.get(next_one or job_id, set())) - {job_id}
+                front = self._in_front.get(next_one)
+                starts = {front} if front else self._parents.get(next_one or job_id, set())
+                found = self._active(starts) - {job_id}
                 self._last[line] = last
-                self._keep_behind(job_id)
+                self._keep_behind(job_id, next_ones, found)
+                for each in next_ones:
+                    self._in_front.pop(each, None)
+                if next_one:
+                    self._in_front[next_one] = job_id
             else:
                 mine = set()
                 found = self._active({last}) - {job_id}
@@ -145,21 +161,36 @@ class Returning:
             self._note(job_id, parent)
         self._parents[job_id] = mine | found
         self._status[job_id] = JobStatus.PENDING.value
+        self._ahead.forget(job_id)
+        if self._is_alone:
+            self._behind[self._line_of[job_id]].forget(job_id)
+        else:
+            self._behind.clear()
 
     def _note(self, child: str, parent: str) -> None:
         """Note an edge of a sequence, over which the child waits."""
         self._children.setdefault(parent, set()).add(child)
         self._followers.setdefault(parent, set()).add(child)
 
-    def _keep_behind(self, job_id: str) -> None:
+    def _keep_behind(self, job_id: str, next_ones: set[str], found: set[str]) -> None:
         """Put the next ones behind the job itself.
 
         Who waits in between may be released, or go on without the job.
+
+        :param found: the jobs that the job waits for. Those that were put there by this call need
+            not be waited for any more
         """
-        for child in self._next_ones(job_id) - self._followers.get(job_id, set()):
+        for child in next_ones - self._followers.get(job_id, set()):
             self._note(child, job_id)
             self._parents.setdefault(child, set()).add(job_id)
             self._put_behind.add((child, job_id))
+        for child, parent in {
+            (each, one) for each in next_ones for one in found
+        } & self._put_behind:
+            self._put_behind.remove((child, parent))
+            self._parents[child].discard(parent)
+            self._children[parent].discard(child)
+            self._followers[parent].discard(child)
 
     def _next_ones(self, job_id: str) -> set[str]:
         """Return the first jobs of the sequence that wait for the job and have yet to end.
@@ -169,10 +200,13 @@ class Returning:
         line = self._line_of[job_id]
 
         def is_passed(each: str) -> bool:
-            return self._has_ended(each) or self._line_of[each] != line
+            if self._line_of[each] != line:
+                self._is_alone = False
+                return True
+            return self._has_ended(each)
 
-        found = _reached(self._children, self._children.get(job_id, ()), is_passed)
-        return {each for each in found if not is_passed(each)}
+        walk = self._behind.setdefault(line, Walk(self._children, is_passed))
+        return walk.reached(self._children.get(job_id, ()))
 
     def _first_of(self, candidates: Collection[str]) -> str:
         """Return the job that all others wait for, "" of none."""
@@ -231,19 +265,15 @@ class Returning:
         jobs of other sequences."""
         ahead = {(self._line_of[each], each) for each in coming}
         lines = {line for line, _ in ahead}
-        seen = set(ahead)
-        while ahead:
-            found = self._rows(_BEHIND, {each for _, each in ahead})
-            self._line_of |= {row.child_id: str(row.line) for row in found}
-            self._rules |= {row.child_id: row.rule for row in found}
-            # Jobs of other sequences are passed in any case. They are not locked, as those
-            # sequences are not.
-            mine = {row.child_id for row in found if row.line in lines}
-            self._status |= statuses(self._tx, mine - self._status.keys())
-            for row in found:
-                self._children.setdefault(row.parent_id, set()).add(row.child_id)
-                if row.on_failure in OF_SEQUENCES:
-                    self._note(row.child_id, row.parent_id)
+        seen, read = set(ahead), set[str]()
+        for level in count():
+            new = {each for _, each in ahead} - read
+            if not ahead:
+                break
+            # A long way is read at once.
+            new = ended_behind(self._tx, new) - read if new and level > 1 else new
+            self._read_children(new, lines)
+            read |= new
             ahead = {
                 (line, child)
                 for line, parent in ahead
@@ -252,26 +282,57 @@ class Returning:
             } - seen
             seen |= ahead
 
+    def _read_children(self, ids: Collection[str], lines: Collection[str]) -> None:
+        found = self._rows(_BEHIND, ids)
+        self._line_of |= {row.child_id: str(row.line) for row in found}
+        self._rules |= {row.child_id: row.rule for row in found}
+        # Jobs of other sequences are passed in any case. They are not locked, as those sequences
+        # are not.
+        mine = {row.child_id for row in found if row.line in lines}
+        self._read_statuses(mine)
+        for row in found:
+            self._children.setdefault(row.parent_id, set()).add(row.child_id)
+            if row.on_failure in OF_SEQUENCES:
+                self._note(row.child_id, row.parent_id)
+
     def _look_ahead(self, starts: Iterable[str], waiting: Collection[str]) -> None:
         """Read what the jobs wait for, through those that have ended while waiting.
 
         :param waiting: jobs of which this is read although they have yet to end
         """
         ahead, seen = set(starts) - {""}, set[str]()
-        while ahead:
+        for level in count():
+            if not ahead:
+                break
             seen |= ahead
-            self._status |= statuses(self._tx, ahead - self._status.keys())
+            self._read_statuses(ahead)
             passed = {each for each in ahead if self._has_ended(each) or each in waiting}
+            new = _unknown(passed, self._edges)
+            if new and level > 1:
+                # A long way is read at once.
+                new = ended_ahead(self._tx, new)
+                self._read_statuses(new)
+                self._read_edges(new)
             self._read_parents(passed)
             ahead = {parent for each in passed for parent in self._parents[each]} - seen
 
     def _read_parents(self, ids: Iterable[str]) -> None:
-        new = set(ids) - self._parents.keys()
+        new = _unknown(ids, self._parents)
+        self._read_edges(new)
         self._parents |= {each: set() for each in new}
-        for row in self._rows(STILL_OPEN, new):
+        for row in (row for each in sorted(new) for row in self._edges[each]):
             self._parents[row.child_id].add(row.parent_id)
             self._line_of.setdefault(row.parent_id, self._line_of[row.child_id])
             self._note(row.child_id, row.parent_id)
+
+    def _read_statuses(self, ids: Iterable[str]) -> None:
+        self._status |= statuses(self._tx, _unknown(ids, self._status))
+
+    def _read_edges(self, ids: Iterable[str]) -> None:
+        new = _unknown(ids, self._edges)
+        self._edges |= {each: [] for each in new}
+        for row in self._rows(STILL_OPEN, new):
+            self._edges[row.child_id].append(row)
 
     def _rows(self, statement: Select[Any], ids: Iterable[str]) -> list[Row[Any]]:
         some_of = portions(sorted(ids))
@@ -283,20 +344,9 @@ class Returning:
 
     def _active(self, starts: Iterable[str]) -> set[str]:
         """Return the first jobs from there on that are yet to end."""
-        ahead = _reached(self._parents, starts, self._has_ended)
-        return {each for each in ahead if each in self._status and not self._has_ended(each)}
+        return {each for each in self._ahead.reached(starts) if each in self._status}
 
 
-def _reached(
-    ways: Mapping[str, Collection[str]], starts: Iterable[str], is_passed: Callable[[str], bool]
-) -> set[str]:
-    """Return the jobs that are reached by the ways over jobs that are passed."""
-    seen: set[str] = set()
-    ahead = list(starts)
-    while ahead:
-        job_id = ahead.pop()
-        if job_id not in seen:
-            seen.add(job_id)
-            if is_passed(job_id):
-                ahead += ways.get(job_id, ())
-    return seen
+def _unknown(ids: Iterable[str], known: Mapping[str, object]) -> set[str]:
+    # The difference of a set and the keys of a mapping would look at all keys.
+    return {each for each in ids if each not in known}

@@ -110,7 +110,8 @@ class _Places:
         if job_id in self._known:
             return self._known[job_id]
         found = self._known[job_id] = {}
-        self._read({job_id} - self._edges.keys())
+        if job_id not in self._edges:
+            self._read({job_id})
         ahead = deque(
             (row.parent_id, EdgeState(row.state), row.on_failure) for row in self._edges[job_id]
         )
@@ -152,5 +153,5 @@ class _Places:
         for row in found:
             self._edges[row.child_id].append(row)
         named = {each for row in found for each in (row.child_id, row.parent_id)}
-        self._ends |= read_ends(self._tx, named - self._ends.keys())
+        self._ends |= read_ends(self._tx, (each for each in named if each not in self._ends))
         self._rules |= rules_of(self._tx, {row.child_id: row.on_failure for row in found})

@@ -1,7 +1,7 @@
 -- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come after
 -- jobs that have yet to end. request: as visit takes one, and per job with edges a plan, see relinking.lua.
 -- A job whose edges are not those of the plan stays: 'again'.
--- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking passing ordering waited inheriting keeping returning
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking passing ordering walking keeping returning
 local plans
 
 local function start_anew(base, job, edges)

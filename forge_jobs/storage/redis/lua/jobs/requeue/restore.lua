@@ -1,6 +1,6 @@
 -- Takes cancels back: jobs wait again as they did before. request: as visit takes one, and per job with
 -- edges or children a plan, see relinking.lua. A job that is not as planned stays: 'again'.
--- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking passing ordering waited inheriting keeping returning
+-- uses: jobs letters endings edges places terms filters events seen visits stepping requeueing handing linking relinking passing ordering walking keeping returning
 local plans
 
 -- The time that the job waits for, also when the clock is set back. Of an enqueue that was due at once the

@@ -1,15 +1,5 @@
--- Jobs of a sequence that wait again after they had ended. Used with inheriting, keeping,
--- ordering and relinking. See ADR 255.
-
--- The next one waits for the end of the job, and no operator can release it beside the job.
-local function no_longer_held(base, id)
-  for _, child in ipairs(behind_in_line(base, id)) do
-    local _, policy, seq = read_edge(base, child, id)
-    if OF_SEQUENCES[policy] then
-      write_edge(base, child, id, 'open', policy, seq)
-    end
-  end
-end
+-- Jobs of a sequence that wait again after they had ended. Used with keeping, ordering, walking and relinking.
+-- See ADR 255.
 
 -- Leaves the place of a job that is to come last. Returns how many edges have settled by that.
 local function leave_place(base, id)
@@ -32,22 +22,52 @@ local function wait_for(base, job, parents)
   return added
 end
 
+-- By queue: walks ahead, walks behind by key, and by a job that has yet to end the one that came back last in
+-- front. That one waits for all that the former waits for.
+local returned = {}
+
+local function returned_of(base, key)
+  local known = returned[base] or { ahead = new_walk(before_in_line), behind = {}, in_front = {} }
+  known.behind[key] = known.behind[key] or new_walk(behind_in_line, key)
+  returned[base] = known
+  return known
+end
+
+-- Notes that the job waits again, before the next ones.
+local function note_return(known, key, id, nexts, next_one)
+  forget(known.ahead, id)
+  forget(known.behind[key], id)
+  if known.behind[key].meets_others then
+    -- Walks of other sequences may pass jobs of this one.
+    known.behind = {}
+  end
+  for _, each in ipairs(nexts) do
+    known.in_front[each] = nil
+  end
+  if next_one then
+    known.in_front[next_one] = id
+  end
+end
+
 -- Writes the edges of a job that waits again. Returns how many have not settled.
 local function relink_in_line(base, job, edges)
   if not (job.sequence and ENDED[job.status]) then
     return relink(base, job, edges)
   end
   local id, _, key = job.id, sequence_of(job)
-  local last = redis.call('HGET', base .. ':sequences', key) or id
-  local nexts = active(base, behind_in_line(base, id), behind_in_line, key)
+  local last, known = redis.call('HGET', base .. ':sequences', key) or id, returned_of(base, key)
+  local nexts = reached(base, known.behind[key], behind_in_line(base, id))
   local next_one = first_of(base, nexts)
   local stays = last == id or next_one
   -- The next one may wait for jobs that have passed this job when that had ended.
-  local parents = active(base, stays and before_in_line(base, next_one or id) or { last }, before_in_line)
+  local front = known.in_front[next_one or '']
+  local starts = front and { front } or stays and before_in_line(base, next_one or id) or { last }
+  local parents = reached(base, known.ahead, starts)
   local open = relink(base, job, edges)
   no_longer_held(base, id)
-  keep_behind(base, id, nexts)
+  keep_behind(base, id, nexts, parents)
   open = open - (stays and 0 or leave_place(base, id))
   redis.call('HSET', base .. ':sequences', key, stays and last or id)
+  note_return(known, key, id, nexts, next_one)
   return open + wait_for(base, job, parents)
 end
