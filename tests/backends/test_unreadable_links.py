@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import JobStatus, Line
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base import tables
 from tests.support import factories
-from tests.support.factories import QUEUE, claim, done, finish, get_job, new_job, only
+from tests.support.factories import QUEUE, claim, dead, done, finish, get_job, new_job, only
 from tests.support.lines import claim_due, in_line, tell
 from tests.support.spoiling import each_wrong_text, each_wrong_value, redis_commands, spoil_row
 
@@ -87,3 +87,27 @@ async def test_how_the_parent_ended(storage: Storage, backend: str, tmp_path: Pa
     await storage.jobs.release_held(only(child))
     [freed] = await claim(storage, lease, limit=9)
     assert freed.claim.job_id == child
+
+
+@pytest.mark.parametrize("backend", ALL)
+async def test_when_a_job_of_a_sequence_ended(
+    storage: Storage, backend: str, tmp_path: Path
+) -> None:
+    lease = await register(storage)
+    lines: dict[str, list[JobId]] = {}
+    for key in KEYS:
+        jobs = [new_job(sequence=Line(key, rule)) for rule in ("wait", "skip", "wait")]
+        await storage.jobs.enqueue(jobs)
+        lines[key] = [job.id for job in jobs]
+    for job in await claim(storage, lease, limit=9):
+        assert await finish(storage, job, dead())
+    head = lines["b"][0]
+    if backend == "redis":
+        spoilt = ("HSET", f"j:{head}", "finished", "spoilt {")
+        await redis_commands(backend, tmp_path, QUEUE, spoilt)
+    else:
+        wrong = "spoilt {" if backend == "sqlite" else None
+        await spoil_row(backend, tmp_path, tables.jobs, {"id": head}, {"finished_at": wrong})
+    await storage.jobs.cancel(only(*(ids[1] for ids in lines.values())))
+    found = await claim_due(storage, lease)
+    assert {job.claim.job_id for job in found} == {ids[2] for ids in lines.values()}

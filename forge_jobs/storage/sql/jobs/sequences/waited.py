@@ -35,6 +35,7 @@ STILL_OPEN = (
     )
     .order_by(edges.c.child_id, edges.c.parent_id)
 )
+_ENDED = [status.value for status in TERMINAL]
 _ENDS = select(jobs.c.id, jobs.c.status, jobs.c.finished_at).where(one_of(jobs.c.id, "ids"))
 _RULES_OF = select(members.c.job_id, members.c.on_failure).where(one_of(members.c.job_id, "ids"))
 
@@ -42,10 +43,11 @@ _RULES_OF = select(members.c.job_id, members.c.on_failure).where(one_of(members.
 class End(NamedTuple):
     """The end of a job.
 
+    :param word: the status
     :param at: the time. None of a job that has yet to end
     """
 
-    status: JobStatus
+    word: str
     at: int | None
 
     def was_before(self, other: "End | None") -> bool:
@@ -63,8 +65,9 @@ def read_ends(tx: Tx, ids: Iterable[str]) -> dict[str, End]:
     found: dict[str, End] = {}
     for some in portions(sorted(ids)):
         for job_id, word, at in tx.execute(_ENDS, {"ids": some}):
-            status = JobStatus(word)
-            found[job_id] = End(status, (at or 0) if status in TERMINAL else None)
+            # A time that cannot be read is before all others.
+            known = at if isinstance(at, int) else 0
+            found[job_id] = End(word, known if word in _ENDED else None)
     return found
 
 
@@ -124,7 +127,7 @@ class _Places:
             if depth == _FAR or state is EdgeState.HELD or not self._was_before(parent, job_id):
                 found[parent] = state
                 continue
-            status = self._ends[parent].status
+            status = JobStatus(self._ends[parent].word)
             after = edge_of_ended(word, status)
             if after.waits:
                 found[parent] = after
