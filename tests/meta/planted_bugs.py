@@ -48,6 +48,7 @@ from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.letter_bugs import LETTER_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.limit_bugs import LIMIT_BUGS
+from tests.meta.line_bugs import LINE_BUGS
 from tests.meta.list_bugs import LIST_BUGS
 from tests.meta.live_bugs import LIVE_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
@@ -104,7 +105,7 @@ GROUPS = {
     "clock": CLOCK_BUGS,
     "command": COMMAND_BUGS,
     "edge": EDGE_BUGS,
-    "sequence": SEQUENCE_BUGS,
+    "sequence": (*SEQUENCE_BUGS, *LINE_BUGS),
     "sight": SIGHT_BUGS,
     "terminal": TERMINAL_BUGS,
     "edit": EDIT_BUGS,
