@@ -51,6 +51,20 @@ def test_places_of_a_whole_line_are_found_by_few_looks_at_each_job(is_in_order: 
     assert looks < 5 * 1_000
 
 
+def test_a_way_that_was_looked_at_from_further_on_is_not_looked_at_again() -> None:
+    looks = 0
+
+    def is_passed(each: str) -> bool:
+        nonlocal looks
+        looks += 1
+        return int(each) < 1_000
+
+    walk = Walk({str(each): [str(each + 1)] for each in range(1_000)}, is_passed)
+    for each in reversed(range(1_000)):
+        assert walk.reached([str(each)]) == {"1000"}
+    assert looks < 5 * 1_000
+
+
 def test_who_is_passed_no_longer_is_in_the_way() -> None:
     ended = set(range(10))
     walk = Walk({str(each): [str(each + 1)] for each in ended}, lambda each: int(each) in ended)
