@@ -460,6 +460,7 @@ async def test_the_leader(storage: Storage, backend: str, tmp_path: Path) -> Non
 
     async def use() -> None:
         await storage.cron.leader()
+        await problems(storage)
         await storage.cron.resign(HostId("another"), 1)
 
     async def mend() -> None:

@@ -21,6 +21,7 @@ from forge_jobs.storage.redis.cron import fire, schedules
 from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
 from forge_jobs.storage.redis.fleet.pods import list_pods
 from forge_jobs.storage.redis.jobs.metrics import read_events
+from forge_jobs.storage.salvage import rest_of
 
 _decode_allocation = Decoder(MaybeStored).decode
 
@@ -142,10 +143,11 @@ class RedisCronStore:
 
 
 def _leadership(standing: _Standing, version: str) -> Leadership:
+    remaining, ended_for = rest_of(standing.remaining, 0)
     return Leadership(
         host_id=HostId(standing.host),
         term=standing.term,
-        remaining=timedelta(microseconds=max(0, standing.remaining)),
-        ended_for=timedelta(microseconds=max(0, -standing.remaining)),
+        remaining=remaining,
+        ended_for=ended_for,
         fleet_version=version,
     )

@@ -14,7 +14,7 @@ from forge_jobs.model.looks import MOST_EVENTS, FleetLook
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.salvage import number_or
+from forge_jobs.storage.salvage import number_or, rest_of
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import leader, strikes
@@ -91,11 +91,12 @@ def _leader(tx: Tx) -> Leadership | None:
 def leadership_of(row: Any) -> Leadership:
     """Return the lease in a row of :data:`LEAD` or :data:`STANDING`."""
     left = number_or(row.lease_until, 0) - row.now
+    remaining, ended_for = rest_of(left, 0)
     return Leadership(
         host_id=row.host_id,
         term=number_or(row.term, 0),
-        remaining=timedelta(microseconds=max(0, left)),
-        ended_for=timedelta(microseconds=max(0, -left)),
+        remaining=remaining,
+        ended_for=ended_for,
         fleet_version=fleet_version(row.fleet_written, row.fleet_lapsed, row.fleet_orphaned),
     )
 
