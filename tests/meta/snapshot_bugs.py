@@ -64,7 +64,7 @@ SNAPSHOT_BUGS = (
     _bug(
         "the leader's lease ran out just now",
         "storage/sql/cron/store",
-        "ended_for=timedelta(microseconds=max(0, -left)),",
+        "ended_for=ended_for,",
         "ended_for=timedelta(0),",
         "fleet.py::test_nobody_leads_after_the_lease_of_the_last_one_ran_out",
     ),
