@@ -188,8 +188,8 @@ async def _check_limits(reader: Reader) -> _Result:
     spoilt = [f"{each.queue}/{each.name} ({each.unreadable})" for each in limits if each.unreadable]
     if not spoilt:
         return "ok", f"{len(limits)} known"
-    text = f"one whose number cannot be read holds nothing back: {', '.join(spoilt)}; set it anew"
-    return "fail", text, "forge-jobs limits set-concurrency --help"
+    text = f"edited by hand, to be set anew: {', '.join(spoilt)}; one whose number cannot be read"
+    return "fail", f"{text} holds nothing back", "forge-jobs limits set-concurrency --help"
 
 
 async def _check_strikes(reader: Reader) -> _Result:
