@@ -30,10 +30,10 @@ docs: $(MANUAL)
 	$(BIN)/sphinx-build -q -W --keep-going -b html -c docs . build/manual
 	@echo "The manual: build/manual/index.html"
 
-# What a developer runs all day.
+# What a developer runs all day: on a file, without the modules that take seconds.
 quick: export FORGE_TEST_BACKENDS = sqlite
 quick: $(READY)
-	$(PYTEST) -m "not long" tests/unit tests/runtime tests/conformance \
+	$(PYTEST) -m "not long and not slow" tests/unit tests/runtime tests/conformance \
 	    -k "not postgres and not redis and not all_stores and not every_way"
 
 # Once more on the servers that Debian packages, where .ci/run installs them. The other ways of

@@ -136,6 +136,41 @@ _ONLY_SERVERS_HAVE = (
 on all stores by ``make test-all``."""
 
 
+_SLOW = frozenset(
+    f"tests/{name}.py"
+    for name in (
+        "conformance/model/test_model",
+        "conformance/test_bursts",
+        "conformance/test_filter_terms",
+        "conformance/test_list_orders",
+        "conformance/test_sequence_walks",
+        "runtime/test_bad_log_handlers",
+        "runtime/test_blocked_loop",
+        "runtime/test_clock_set_back",
+        "runtime/test_cooldowns",
+        "runtime/test_injection_in_trouble",
+        "runtime/test_letters",
+        "runtime/test_outbox",
+        "runtime/test_outbox_order",
+        "runtime/test_parts",
+        "runtime/test_progress",
+        "runtime/test_queues_added_later",
+        "runtime/test_set_aside",
+        "runtime/test_stopping_a_handler",
+        "runtime/test_stopping_a_silent_store",
+        "runtime/test_stopping_with_threads",
+        "runtime/test_strikes",
+        "unit/test_client_follow_log",
+        "unit/test_client_watch",
+        "unit/test_policy_desired_pods",
+        "unit/test_policy_forecast",
+        "unit/test_policy_what_if",
+    )
+)
+"""Modules left out of ``make quick``, of which they were half of the time with 400 of 5,200 tests:
+what they test takes seconds to happen, or thousands of cases. ``make test`` runs them."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Import a share of the test modules in each worker of xdist before all collect all of them.
@@ -186,6 +221,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (_module(item) not in processes, _mixed(item)))
     on_a_file = {item.nodeid for item in items if "sqlite" in item.name}
     for item in items:
+        if _module(item) in _SLOW:
+            item.add_marker(pytest.mark.slow)
         if (
             _repeats_on_a_cluster(item)
             or _repeats_on_a_server(item)
