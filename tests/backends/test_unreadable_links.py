@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forge_jobs.clients.client import JobClient
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus, Line
 from forge_jobs.storage.protocols import Storage
@@ -51,6 +52,17 @@ async def test_the_last_job_of_a_sequence(storage: Storage, backend: str, tmp_pa
         await in_line(storage, 1, key="b")
         row = {"line": f"{QUEUE}\nb"}
         await each_wrong_value(backend, tmp_path, tables.sequences, row, use, mend)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+async def test_a_parent_that_is_no_text(storage: Storage, backend: str, tmp_path: Path) -> None:
+    lease = await register(storage)
+    [_, child], [_, other] = await in_line(storage, 2, key="a"), await in_line(storage, 2, key="b")
+    await spoil_row(backend, tmp_path, tables.edges, {"child_id": child}, {"parent_id": b"\xff"})
+    assert "b'\\xff'" in (await JobClient(storage).explain(child)).text
+    for job in await claim(storage, lease, limit=9):
+        assert await finish(storage, job, done())
+    assert [job.claim.job_id for job in await claim_due(storage, lease)] == [other]
 
 
 @pytest.mark.parametrize("backend", ALL)

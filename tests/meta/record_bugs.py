@@ -206,7 +206,7 @@ _OF_OTHERS = [
     Bug(
         "a hand-over that cannot be read stops all",
         _LINKS,
-        (Edit(f"{_SQL}jobs/children.py", "except (KeyError, TypeError):", "except TypeError:"),),
+        (Edit(f"{_SQL}jobs/children.py", "except KeyError:", "except TypeError:"),),
     ),
     Bug(
         "redis: a hand-over that cannot be read frees its child",

@@ -1,6 +1,6 @@
 """The health of a store, and of what runs on the store."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import anyio
@@ -177,28 +177,28 @@ async def _check_keys(reader: Reader) -> _Result | None:
 async def _check_rate_limits(reader: Reader) -> _Result:
     limits = (await reader.fleet()).limits
     spoilt = [f"{each.scope!r} ({each.unreadable})" for each in limits if each.unreadable]
-    if not spoilt:
-        return "ok", f"{len(limits)} known"
-    text = f"cannot be read, so they give no token: {', '.join(spoilt)}; set them anew"
-    return "fail", f"{text}, or 'forge-jobs limits delete' them", "forge-jobs limits set --help"
+    fate, fix = "cannot be read, so they give no token", "or 'forge-jobs limits delete' them"
+    return _of_records(len(limits), spoilt, fate, f"set them anew, {fix}", "limits set")
 
 
 async def _check_limits(reader: Reader) -> _Result:
     limits = await reader.storage.config.limits()
     spoilt = [f"{each.queue}/{each.name} ({each.unreadable})" for each in limits if each.unreadable]
-    if not spoilt:
-        return "ok", f"{len(limits)} known"
-    text = f"edited by hand, to be set anew: {', '.join(spoilt)}; one whose number cannot be read"
-    return "fail", f"{text} holds nothing back", "forge-jobs limits set-concurrency --help"
+    fix = "set them anew; one whose number cannot be read holds nothing back"
+    return _of_records(len(limits), spoilt, "edited by hand", fix, "limits set-concurrency")
 
 
 async def _check_strikes(reader: Reader) -> _Result:
     strikes = await reader.storage.config.strikes()
     spoilt = [f"{each.name!r} ({each.unreadable})" for each in strikes if each.unreadable]
+    fate, fix = "cannot be read, so they hold no job", "add them anew, or lift them"
+    return _of_records(len(strikes), spoilt, fate, fix, "strikes add")
+
+
+def _of_records(known: int, spoilt: Sequence[str], fate: str, fix: str, verb: str) -> _Result:
     if not spoilt:
-        return "ok", f"{len(strikes)} known"
-    text = f"cannot be read, so they hold no job: {', '.join(spoilt)}; add them anew, or lift them"
-    return "fail", text, "forge-jobs strikes add --help"
+        return "ok", f"{known} known"
+    return "fail", f"{fate}: {', '.join(spoilt)}; {fix}", f"forge-jobs {verb} --help"
 
 
 _CHECKS: dict[str, Callable[[Reader], Awaitable[_Result | None]]] = {

@@ -201,10 +201,10 @@ def list_handovers(tx: Tx, limit: int) -> list[Handover]:
 
 
 def _ended_as(row: Row[Any]) -> JobStatus:
-    """Return how the parent of a handover ended. One that cannot be read frees no child."""
+    """Return how the parent of a handover ended: dead where that cannot be read."""
     try:
         return _ENDS[row.parent_status]
-    except (KeyError, TypeError):
+    except KeyError:
         log_unreadable(
             "handover",
             f"{row.child_id} of parent {row.parent_id}",

@@ -21,7 +21,7 @@ local function handle(base, most)
   local records = redis.call('ZRANGE', base .. ':handovers', 0, most - 1, 'WITHSCORES')
   for index = 1, #records, 2 do
     local seq, parent, status = string.match(records[index], '^(%d+) (%S+) (%S+)$')
-    -- An edit by hand frees no child.
+    -- Dead where an edit by hand has spoilt the word.
     if status ~= 'done' and status ~= 'cancelled' then
       status = 'dead'
     end
